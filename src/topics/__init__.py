@@ -1,0 +1,1 @@
+"""topics: a persistent event engine. Named append-only logs over a JSON-first HTTP API."""

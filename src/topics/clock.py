@@ -1,0 +1,30 @@
+"""Time. This is the only module that reads a clock; everything else is handed a `Clock`.
+
+Wall time and monotonic time are kept apart on purpose. Wall time stamps records and may jump in
+either direction; monotonic time measures durations and never steps back.
+"""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall clock, integer milliseconds since the Unix epoch."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """A clock for durations, in nanoseconds from an arbitrary start."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()

@@ -1,0 +1,107 @@
+"""What can go wrong, one class per condition. The docstring tells the caller what to do next.
+
+Status codes are not known here: `api/error_mapping.py` maps each class to its status and code.
+"""
+
+
+class TopicsError(Exception):
+    """Root of every error this package raises on purpose.
+
+    `detail` is the structured context a client gets beside the message.
+    """
+
+    def __init__(self, message: str, **detail: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class InvalidRequest(TopicsError):
+    """A field is missing, of the wrong type or out of range. Correct the named field and send it again."""
+
+    @classmethod
+    def in_field(cls, field: str, problem: str) -> "InvalidRequest":
+        return cls(f"{field}: {problem}", field=field)
+
+
+class BatchTooLarge(TopicsError):
+    """More entries than one request may carry. Split it into several requests."""
+
+
+class RecordTooLarge(TopicsError):
+    """A record (or the whole write) can never fit. Retrying does not help: make it smaller or raise the limit."""
+
+
+class Unauthorized(TopicsError):
+    """No key, or one this server does not know. Send `Authorization: Bearer <key>`."""
+
+
+class Forbidden(TopicsError):
+    """The key is known but lacks the scope, or the name is outside its prefixes. Use another key."""
+
+
+class NotFound(TopicsError):
+    """There is no such path. The API document lists them all."""
+
+
+class TopicNotFound(NotFound):
+    """The topic does not exist. Create it with PUT, or write to it without `create: false`."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" does not exist', topic=topic)
+
+
+class MethodNotAllowed(TopicsError):
+    """The path exists but not for this method. The `Allow` header lists those it takes."""
+
+    def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}", allow=list(allowed))
+        self.allowed = allowed
+
+
+class TopicExistsIncompatible(TopicsError):
+    """The topic exists and the change asked for is not possible in place. Delete it first, or use another name."""
+
+
+class TopicNotEmpty(TopicsError):
+    """The topic still holds records and `if_empty` was set. Drain it, or delete it without `if_empty`."""
+
+
+class PayloadTooLarge(TopicsError):
+    """The body is larger than this server reads. Send smaller batches or raise TOPICS_MAX_BODY_BYTES."""
+
+
+class UnsupportedMediaType(TopicsError):
+    """Bodies are JSON. Send `Content-Type: application/json`, plain or with `Content-Encoding: gzip`."""
+
+
+class UriTooLong(TopicsError):
+    """The request line is longer than this server reads. Shorten the query."""
+
+
+class HeadersTooLarge(TopicsError):
+    """The headers are larger than this server reads. Send fewer or shorter ones."""
+
+
+class TopicFull(TopicsError):
+    """The topic is at its cap and `discard` is `reject`. Retry after consumers have deleted or acked records."""
+
+
+class Throttled(TopicsError):
+    """The server sheds load, or a resource cap is reached. Wait for `Retry-After`, then retry."""
+
+    def __init__(self, message: str, *, retry_after_s: int, **detail: object) -> None:
+        super().__init__(message, **detail)
+        self.retry_after_s = retry_after_s
+
+
+class NotReady(TopicsError):
+    """The server is still recovering. Wait for `Retry-After`, then retry."""
+
+
+class ShuttingDown(TopicsError):
+    """The server is stopping. Retry against it once it is back."""
+
+
+class ConfigurationError(TopicsError):
+    """A setting has a value the server cannot start with. Correct the named environment variable."""
