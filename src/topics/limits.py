@@ -6,7 +6,9 @@ the others are fixed.
 
 KIB = 1024
 MIB = 1024 * KIB
+GIB = 1024 * MIB
 
+U16_MAX = 2**16 - 1
 U32_MAX = 2**32 - 1
 U64_MAX = 2**64 - 1
 
@@ -57,15 +59,22 @@ RESOURCE_RETRY_AFTER_S = 1
 URL_BYTES_MAX = 8 * KIB
 HEADER_BYTES_MAX = 32 * KIB
 HEADER_COUNT_MAX = 100
+REQUEST_ID_CHARS_MAX = 64
 CONNECTIONS_MAX = 20_000
+PARSE_SLICE_BYTES = 16 * KIB  # how much input is parsed before asking whether the connection must wait
 EARLY_ADMISSION_BODY_BYTES_MIN = 64 * KIB
 GZIP_REPLY_BYTES_MIN = 1 * KIB
+GZIP_INLINE_BYTES_MAX = 256 * KIB  # larger bodies are packed and unpacked off the loop
+GZIP_UNPACKED_INLINE_BYTES_MAX = 1 * MIB  # and so are small ones that turn out to unpack to more than this
+GZIP_MEMBERS_MAX = 10_000
 WRITE_BUFFER_HIGH_BYTES = 256 * KIB
 HEAD_TIMEOUT_S = 30.0
 BODY_STALL_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 75.0
 DRAIN_TIMEOUT_S = 30.0
 LINGER_TIMEOUT_S = 2.0
+LINGER_BYTES_MAX = 128 * MIB
+SWEEP_INTERVAL_S = 1.0
 SHUTDOWN_GRACE_S = 10.0
 
 # Memory blocks of a topic's log (the unit of reclaim)
@@ -73,3 +82,4 @@ SEGMENT_EVENTS_MAX = 10_000
 SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_AGE_MS_MAX = 3_600_000
 HOT_RETAIN_SEGMENTS = 4
+EXPIRY_INTERVAL_S = 1.0

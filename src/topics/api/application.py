@@ -1,0 +1,117 @@
+"""From a request to its answer: route, readiness, key, scope, name, quota, handler; errors rendered.
+
+This is the only place that turns an unexpected exception into a 500. Tokens, bodies and query strings
+never reach the log.
+"""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from topics.api.auth import ANYBODY, Key, KeyStore
+from topics.api.call import Call
+from topics.api.error_mapping import render_error, render_internal_error
+from topics.api.http import Request, Response
+from topics.api.quotas import InFlight
+from topics.api.readiness import Readiness
+from topics.api.routing import Answer, Route, RouteTable
+from topics.clock import Clock
+from topics.errors import TopicsError
+
+log = logging.getLogger("topics.api")
+
+
+class ApiApplication:
+    def __init__(
+        self,
+        routes: RouteTable,
+        keys: KeyStore,
+        readiness: Readiness,
+        clock: Clock,
+        *,
+        inflight_per_key_max: int,
+        probe_auth: bool,
+    ) -> None:
+        self._routes = routes
+        self._keys = keys
+        self._readiness = readiness
+        self._clock = clock
+        self._in_flight = InFlight(inflight_per_key_max)
+        self._probe_auth = probe_auth
+        self._log_every_request = log.isEnabledFor(logging.DEBUG)
+
+    def admit(self, request: Request) -> Response | None:
+        try:
+            self._authorise(request)
+        except TopicsError as error:
+            return self._refusal(request, error)
+        return None
+
+    def handle(self, request: Request) -> Answer:
+        try:
+            route, call = self._authorise(request)
+            answer = route.handler(call)
+        except TopicsError as error:
+            return self._refusal(request, error)
+        except Exception:
+            return self._failure(request)
+        if isinstance(answer, Response):
+            if self._log_every_request:
+                self._log(request, answer.status)
+            return answer
+        return self._finish(call, answer)
+
+    def refuse(self, error: TopicsError, request_id: str) -> Response:
+        response = render_error(error)
+        log.info("%s refused: %d %s", request_id, response.status, error.message)
+        return response
+
+    def _authorise(self, request: Request) -> tuple[Route, Call]:
+        route, name = self._routes.find(request.method, request.path)
+        if not route.always:
+            self._readiness.require()
+        key = self._key_for(route, request)
+        if name:
+            key.require_name(name)
+        self._in_flight.check(key)
+        return route, Call(request, name, key, self._clock)
+
+    def _key_for(self, route: Route, request: Request) -> Key:
+        if not self._keys or route.open or (route.probe and not self._probe_auth):
+            return ANYBODY
+        key = self._keys.authenticate(request.headers.get(b"authorization"))
+        key.require_scope(route.scope)
+        return key
+
+    async def _finish(self, call: Call, answer: Coroutine[Any, Any, Response]) -> Response:
+        """Awaits an answer that has to wait, holding one of the key's slots meanwhile."""
+        self._in_flight.enter(call.key)
+        try:
+            response = await answer
+        except TopicsError as error:
+            return self._refusal(call.request, error)
+        except Exception:
+            return self._failure(call.request)
+        finally:
+            self._in_flight.leave(call.key)
+        if self._log_every_request:
+            self._log(call.request, response.status)
+        return response
+
+    def _refusal(self, request: Request, error: TopicsError) -> Response:
+        elapsed_ms = round((self._clock.monotonic_ns() - request.received_ns) / 1e6, 3)
+        response = render_error(error, elapsed_ms if request.received_ns else 0.0)
+        if self._log_every_request:
+            self._log(request, response.status)
+        return response
+
+    def _failure(self, request: Request) -> Response:
+        log.exception("%s %s failed", request.request_id, _target(request))
+        return render_internal_error(request.request_id)
+
+    def _log(self, request: Request, status: int) -> None:
+        log.debug("%s %s %d", request.request_id, _target(request), status)
+
+
+def _target(request: Request) -> str:
+    return f"{request.method.decode('latin-1')} {request.path[:300].decode('latin-1')}"

@@ -1,0 +1,125 @@
+"""Who may do what: API keys, their scopes and the name prefixes they are limited to.
+
+Keys are kept as SHA-256 digests only. A presented token is hashed and compared with every key's
+digest in constant time, without stopping at a match.
+"""
+
+import hashlib
+import hmac
+from enum import IntFlag
+from typing import NamedTuple
+
+from topics.errors import ConfigurationError, Forbidden, Unauthorized
+
+
+class Scope(IntFlag):
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    DELETE = 4
+    ADMIN = 8
+    ALL = 15
+
+
+_SCOPES = {
+    "read": Scope.READ,
+    "r": Scope.READ,
+    "write": Scope.WRITE,
+    "w": Scope.WRITE,
+    "delete": Scope.DELETE,
+    "d": Scope.DELETE,
+    "admin": Scope.ADMIN,
+    "a": Scope.ADMIN,
+    "rw": Scope.READ | Scope.WRITE,
+}
+
+
+class Key(NamedTuple):
+    """`prefixes` always holds at least one; the empty prefix allows every name."""
+
+    digest: bytes
+    scopes: Scope
+    prefixes: tuple[str, ...]
+
+    def require_scope(self, scope: Scope) -> None:
+        missing = scope & ~self.scopes
+        if missing:
+            names = "+".join(str(part.name).lower() for part in Scope if part in missing and part < Scope.ALL)
+            raise Forbidden(f"this key lacks the scope {names}", scope=names)
+
+    def require_name(self, name: str) -> None:
+        if not name.startswith(self.prefixes):
+            raise Forbidden(f'"{name}" is outside the prefixes this key may touch', name=name)
+
+
+ANYBODY = Key(b"", Scope.ALL, ("",))
+
+
+class KeyStore:
+    """The configured keys; without any, everybody may do everything (development)."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: tuple[Key, ...] = ()) -> None:
+        self._keys = keys
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def authenticate(self, authorization: bytes | None) -> Key:
+        """The key of an Authorization header; `ANYBODY` when no keys are configured."""
+        if not self._keys:
+            return ANYBODY
+        scheme, _, token = (authorization or b"").partition(b" ")
+        token = token.strip()
+        if scheme.lower() != b"bearer" or not token:
+            raise Unauthorized("this server needs an API key: send `Authorization: Bearer <key>`")
+        return self._find(token)
+
+    def _find(self, token: bytes) -> Key:
+        presented = hashlib.sha256(token).digest()
+        found: Key | None = None
+        for key in self._keys:
+            if hmac.compare_digest(key.digest, presented):
+                found = key
+        if found is None:
+            raise Unauthorized("the API key is not one this server knows")
+        return found
+
+
+def parse_keys(text: str) -> KeyStore:
+    """Reads TOPICS_API_KEYS: `key[:scopes[:prefixes]]`, comma-separated. Anything odd refuses to start."""
+    keys: list[Key] = []
+    for number, entry in enumerate((part.strip() for part in text.split(",")), 1):
+        if not entry:
+            continue
+        secret, _, rest = entry.partition(":")
+        scopes, _, prefixes = rest.partition(":")
+        if not secret:
+            raise ConfigurationError(f"TOPICS_API_KEYS: entry {number} has no key before its first ':'")
+        digest = hashlib.sha256(secret.encode()).digest()
+        if any(key.digest == digest for key in keys):
+            raise ConfigurationError(f"TOPICS_API_KEYS: entry {number} repeats the key of an earlier entry")
+        keys.append(Key(digest, _parse_scopes(scopes, number), _parse_prefixes(prefixes)))
+    if text.strip() and not keys:
+        raise ConfigurationError("TOPICS_API_KEYS is set but holds no key")
+    return KeyStore(tuple(keys))
+
+
+def _parse_scopes(text: str, number: int) -> Scope:
+    if not text:
+        return Scope.ALL
+    scopes = Scope.NONE
+    for name in text.split("+"):
+        scope = _SCOPES.get(name.strip().lower())
+        if scope is None:
+            # The entry's secret is not in this message, and neither is anything that follows it.
+            raise ConfigurationError(
+                f"TOPICS_API_KEYS: entry {number} has an unknown scope; use read, write, delete, admin joined by +"
+            )
+        scopes |= scope
+    return scopes
+
+
+def _parse_prefixes(text: str) -> tuple[str, ...]:
+    return tuple(prefix for prefix in text.split("|") if prefix) or ("",)

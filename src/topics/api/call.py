@@ -1,0 +1,49 @@
+"""One authenticated call, as handlers get it."""
+
+from topics.api.auth import Key
+from topics.api.http import Request
+from topics.api.query import Query
+from topics.clock import Clock
+from topics.errors import InvalidRequest, UnsupportedMediaType
+from topics.wire.requests import Body, decode
+from topics.wire.responses import Performance
+
+
+class Call:
+    """`name` is the name in the path, percent-decoded; empty where the path has none."""
+
+    __slots__ = ("_clock", "key", "name", "request")
+
+    def __init__(self, request: Request, name: str, key: Key, clock: Clock) -> None:
+        self.request = request
+        self.name = name
+        self.key = key
+        self._clock = clock
+
+    @property
+    def query(self) -> Query:
+        return Query(self.request.query)
+
+    def elapsed_ms(self) -> float:
+        return (self._clock.monotonic_ns() - self.request.received_ns) / 1e6
+
+    def performance(self) -> Performance:
+        return Performance(round(self.elapsed_ms(), 3))
+
+    def body(self, into: type[Body]) -> Body:
+        """The decoded body. Without one: all defaults, where the request has no required field."""
+        body = self.request.body
+        if not body:
+            try:
+                return into()
+            except TypeError:
+                raise InvalidRequest("this request needs a JSON body") from None
+        content_type = self.request.headers.get(b"content-type")
+        if content_type != b"application/json" and not _is_json(content_type):
+            shown = "none" if content_type is None else repr(content_type.decode("latin-1")[:80])
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {shown}")
+        return decode(body, into)
+
+
+def _is_json(content_type: bytes | None) -> bool:
+    return content_type is not None and content_type.partition(b";")[0].strip().lower() == b"application/json"

@@ -1,0 +1,115 @@
+"""The open connections: how many there may be, which have run out of time, and how they end at shutdown.
+
+There is no timer for each request. A connection keeps its own deadline and one sweep a second looks
+at all of them, so a timeout is up to a second late and costs the hot path one store.
+Knows nothing of HTTP but the `date` line, which it renews here because this is what runs once a second.
+"""
+
+import asyncio
+from typing import Protocol
+
+from topics import limits
+from topics.api.encoding import date_line
+from topics.clock import Clock
+
+NEVER_NS = 2**63
+
+
+class Connection(Protocol):
+    """What the registry asks of a connection."""
+
+    deadline_ns: int
+
+    def expire(self, now_ns: int) -> None:
+        """The deadline has passed: end, or set a later one if the peer has made progress after all."""
+        ...
+
+    def drain(self) -> None:
+        """End now if idle, else after the answer in flight."""
+        ...
+
+    def abort(self) -> None:
+        """End now."""
+        ...
+
+
+class Connections:
+    """The registry every connection enters when made and leaves when lost."""
+
+    __slots__ = (
+        "_clock",
+        "_connections_max",
+        "_emptied",
+        "_number",
+        "_open",
+        "_timer",
+        "date_line",
+        "draining",
+    )
+
+    def __init__(self, clock: Clock, connections_max: int = limits.CONNECTIONS_MAX) -> None:
+        self._clock = clock
+        self._connections_max = connections_max
+        self._open: set[Connection] = set()
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+        self.draining = False
+        self.date_line = date_line(clock.now_ms())
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def register(self, connection: Connection) -> int | None:
+        """A number for the new connection, or None when there is no room for it."""
+        if self.draining or len(self._open) >= self._connections_max:
+            return None
+        self._open.add(connection)
+        self._number += 1
+        return self._number
+
+    def remove(self, connection: Connection) -> None:
+        """Forgets a lost connection. One that was refused was never here, which is fine."""
+        self._open.discard(connection)
+        if not self._open and self._emptied is not None:
+            self._emptied.set()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sweeps once a second from now on, until `drained` has returned."""
+        self._timer = loop.call_later(limits.SWEEP_INTERVAL_S, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.start(loop)
+        self.sweep(self._clock.monotonic_ns())
+
+    def sweep(self, now_ns: int) -> None:
+        """Expires every connection whose deadline lies before `now_ns`, and renews the `date` line."""
+        self.date_line = date_line(self._clock.now_ms())
+        # Collected first: an expired connection may leave the set at once.
+        for connection in [connection for connection in self._open if connection.deadline_ns < now_ns]:
+            connection.expire(now_ns)
+
+    def drain(self) -> None:
+        """Takes no new connections and closes the idle ones; the others close after their answer."""
+        self.draining = True
+        for connection in list(self._open):
+            connection.drain()
+
+    async def drained(self, timeout_s: float) -> int:
+        """Waits until the last connection is gone, then aborts what is left. Returns how many those were."""
+        if self._open:
+            self._emptied = asyncio.Event()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._emptied.wait()
+            except TimeoutError:
+                pass  # the ones still open are aborted, and counted, below
+        aborted = list(self._open)
+        for connection in aborted:
+            connection.abort()
+        # One turn of the loop, in which the transports report the loss and the handlers are cancelled.
+        await asyncio.sleep(0)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return len(aborted)

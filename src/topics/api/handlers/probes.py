@@ -1,0 +1,59 @@
+"""Probes: is it alive, is it ready, how is it doing, and what does it speak."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec.json import encode
+
+from topics.api.call import Call
+from topics.api.http import Response
+from topics.api.readiness import Readiness
+from topics.clock import Clock
+from topics.engine.engine import Engine
+from topics.version import VERSION
+from topics.wire.responses import Health, Ready
+
+
+class Metrics(Protocol):
+    def text(self) -> bytes: ...
+
+    def json(self) -> bytes: ...
+
+
+class ProbeHandlers:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        readiness: Readiness,
+        metrics: Metrics,
+        openapi: Callable[[], bytes],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._started_ns = clock.monotonic_ns()
+        self._readiness = readiness
+        self._metrics = metrics
+        self._openapi = openapi
+
+    def health(self, call: Call) -> Response:
+        uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
+        return Response(200, encode(Health("ok", VERSION, uptime_ms)))
+
+    def ready(self, call: Call) -> Response:
+        self._readiness.require()
+        return Response(200, encode(Ready("ready", wal_replay_complete=True, topics=len(self._engine.topics))))
+
+    def metrics(self, call: Call) -> Response:
+        if _prefers_json(call.request.headers.get(b"accept", b"")):
+            return Response(200, self._metrics.json())
+        return Response(200, self._metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
+
+    def openapi(self, call: Call) -> Response:
+        return Response(200, self._openapi())
+
+
+def _prefers_json(accept: bytes) -> bool:
+    """True when JSON is asked for by name and text is not."""
+    kinds = [part.partition(b";")[0].strip().lower() for part in accept.split(b",")]
+    return b"application/json" in kinds and b"text/plain" not in kinds

@@ -1,0 +1,101 @@
+"""Topics themselves: create and configure, state, list, delete."""
+
+from msgspec import UNSET
+from msgspec.json import encode
+
+from topics import limits
+from topics.api.call import Call
+from topics.api.cursor import decode_cursor, encode_cursor
+from topics.api.http import Response
+from topics.clock import Clock
+from topics.engine.engine import Engine
+from topics.engine.topic import Topic
+from topics.model.config import TopicConfigPatch, TopicType
+from topics.wire.responses import (
+    DeleteTopicResponse,
+    PutTopicResponse,
+    QueueCounters,
+    TopicPage,
+    TopicState,
+    TopicSummary,
+)
+
+
+class TopicHandlers:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def put(self, call: Call) -> Response:
+        topic, created = self._engine.put_topic(call.name, call.body(TopicConfigPatch))
+        reply = PutTopicResponse(topic.name, created, topic.config, call.performance())
+        return Response(201 if created else 200, encode(reply))
+
+    def state(self, call: Call) -> Response:
+        topic = self._engine.topic(call.name, touch=call.query.boolean("touch", default=True))
+        log = topic.log
+        reply = TopicState(
+            topic=topic.name,
+            type=topic.config.type,
+            head_seq=log.head_seq,
+            earliest_seq=log.earliest_seq,
+            next_seq=log.head_seq + 1,
+            count=log.count,
+            bytes=log.bytes,
+            config=topic.config,
+            effective_priority=topic.effective_priority(self._clock.now_ms()),
+            last_write_ts=topic.last_write_ts,
+            last_read_ts=topic.last_read_ts,
+            performance=call.performance(),
+            queue=_queue_counters(topic) if topic.config.type is TopicType.QUEUE else UNSET,
+        )
+        return Response(200, encode(reply))
+
+    def list(self, call: Call) -> Response:
+        query = call.query
+        prefix = query.text("prefix")
+        page = self._engine.page_of_topics(
+            after=decode_cursor(query.text("cursor")),
+            prefixes=_narrowed(call.key.prefixes, prefix),
+            page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
+            touch=query.boolean("touch", default=False),
+        )
+        now_ms = self._clock.now_ms()
+        reply = TopicPage(
+            [_summary(topic, now_ms) for topic in page.topics],
+            call.performance(),
+            encode_cursor(page.last_name) if page.more else UNSET,
+        )
+        return Response(200, encode(reply))
+
+    def delete(self, call: Call) -> Response:
+        deleted = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
+        return Response(200, encode(DeleteTopicResponse(call.name, deleted, [], call.performance())))
+
+
+def _summary(topic: Topic, now_ms: int) -> TopicSummary:
+    log = topic.log
+    return TopicSummary(
+        topic.name,
+        log.head_seq,
+        log.earliest_seq,
+        log.count,
+        log.bytes,
+        topic.config.durable,
+        topic.effective_priority(now_ms),
+    )
+
+
+def _queue_counters(topic: Topic) -> QueueCounters:
+    """Nothing leases jobs yet, so every live one is ready."""
+    return QueueCounters(ready=topic.log.count, in_flight=0, dead_lettered=0)
+
+
+def _narrowed(allowed: tuple[str, ...], prefix: str) -> tuple[str, ...]:
+    """What is left of the allowed prefixes when only names with `prefix` are asked for."""
+    narrowed = [prefix if prefix.startswith(one) else one for one in allowed if _overlap(one, prefix)]
+    return tuple(narrowed)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)

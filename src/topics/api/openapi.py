@@ -1,0 +1,121 @@
+"""The OpenAPI document, made from the route table and the wire structs. Nothing in it is written twice."""
+
+from typing import Any
+
+from msgspec.json import encode, schema_components
+
+from topics.api.routing import Parameter, Route, RouteTable
+from topics.model.record import NewRecord
+from topics.version import VERSION
+from topics.wire.responses import ErrorResponse
+
+_REFERENCE = "#/components/schemas/{name}"
+_EVERY_ROUTE_ERRORS = (401, 403, 429, 500, 503)
+_DESCRIPTIONS = {
+    200: "Done.",
+    201: "Done; this call created the topic.",
+    400: "A field is malformed, missing or out of range.",
+    401: "No API key, or an unknown one.",
+    403: "The key lacks the scope, or the name is outside its prefixes.",
+    404: "There is no such topic.",
+    409: "Not possible for the topic as it is.",
+    413: "The body is larger than the server reads.",
+    415: "The body is not application/json.",
+    422: "The topic is full and discards nothing.",
+    429: "Under load, or a resource cap is reached: wait for Retry-After.",
+    500: "A bug in the server.",
+    503: "Recovering or shutting down: wait for Retry-After.",
+}
+_TOPIC_PARAMETER = {
+    "name": "topic",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"},
+}
+
+
+def openapi_document(table: RouteTable) -> bytes:
+    structs = {ErrorResponse, NewRecord}
+    for route in table.routes:
+        structs |= {reply for reply in route.replies.values() if not isinstance(reply, str)}
+        structs |= {route.body} if route.body else set()
+    ordered = sorted(structs, key=str)
+    references, components = schema_components(ordered, ref_template=_REFERENCE)
+    schema_of = dict(zip(ordered, references, strict=True))
+    _describe_payloads(components)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in table.routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
+    return encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "topics",
+                "version": VERSION,
+                "description": "A persistent event engine: named append-only logs, explicit data loss.",
+                "license": {"name": "MIT", "identifier": "MIT"},
+            },
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            },
+            "security": [{}, {"bearer": []}],
+        }
+    )
+
+
+def _describe_payloads(components: dict[str, Any]) -> None:
+    """`data` and `meta` are raw bytes to the server, so their schemas are said here."""
+    record = components["NewRecord"]["properties"]
+    record["data"] = {"description": "Any JSON value, returned byte for byte."}
+    record["meta"] = {
+        "description": "Small headers, returned byte for byte.",
+        "anyOf": [
+            {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 64},
+            {"type": "null"},
+        ],
+    }
+
+
+def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "operationId": f"{route.method.lower()}_{route.path.strip('/').replace('/', '_').translate(_PLAIN)}",
+        "responses": {},
+    }
+    parameters = [_TOPIC_PARAMETER] if "{topic}" in route.path else []
+    parameters += [_parameter(parameter) for parameter in route.parameters]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": {"schema": schema_of[route.body]}},
+        }
+    for status, reply in route.replies.items():
+        content = (
+            {reply: {"schema": {"type": "string"}}, "application/json": {"schema": {"type": "object"}}}
+            if isinstance(reply, str)
+            else {"application/json": {"schema": schema_of[reply]}}
+        )
+        operation["responses"][str(status)] = {"description": _DESCRIPTIONS[status], "content": content}
+    for status in sorted({*route.errors, *_EVERY_ROUTE_ERRORS}):
+        operation["responses"][str(status)] = {
+            "description": _DESCRIPTIONS[status],
+            "content": {"application/json": {"schema": schema_of[ErrorResponse]}},
+        }
+    return operation
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": "header" if parameter.header else "query",
+        "required": False,
+        "schema": parameter.schema,
+        "description": parameter.description,
+    }
+
+
+_PLAIN = str.maketrans({"{": None, "}": None, ".": "_"})

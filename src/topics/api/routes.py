@@ -1,0 +1,159 @@
+"""The route table: every path and method, who may call it, what it takes and gives.
+
+Matching, authorisation, 404, 405 and the OpenAPI document all read this one table.
+"""
+
+from typing import Any
+
+from topics.api.auth import Scope
+from topics.api.handlers.probes import ProbeHandlers
+from topics.api.handlers.records import RecordHandlers
+from topics.api.handlers.topics import TopicHandlers
+from topics.api.routing import Parameter, Route, RouteTable
+from topics.model.config import TopicConfigPatch
+from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
+from topics.wire.responses import (
+    DeleteRecordsResponse,
+    DeleteTopicResponse,
+    DiffResponse,
+    Health,
+    PutTopicResponse,
+    Ready,
+    TopicPage,
+    TopicState,
+    WriteResponse,
+)
+
+_BOOLEAN: dict[str, object] = {"type": "boolean"}
+_TEXT: dict[str, object] = {"type": "string"}
+_ON_BODY = (400, 413, 415)
+_TOPIC = "/v0/topics/{topic}"
+
+
+def route_table(topics: TopicHandlers, records: RecordHandlers, probes: ProbeHandlers) -> RouteTable:
+    return RouteTable([*_topic_routes(topics), *_record_routes(records), *_probe_routes(probes)])
+
+
+def _topic_routes(topics: TopicHandlers) -> list[Route]:
+    return [
+        Route(
+            "GET",
+            "/v0/topics",
+            topics.list,
+            Scope.READ,
+            "List topics with their summary state",
+            {200: TopicPage},
+            (400,),
+            parameters=(
+                Parameter("prefix", _TEXT, "Only names that begin with this."),
+                Parameter(
+                    "page_size",
+                    {"type": "integer", "minimum": 0},
+                    "Default 100, at most 1000; 0 is the default.",
+                ),
+                Parameter("cursor", _TEXT, "The next_cursor of the page before."),
+                Parameter("touch", _BOOLEAN, "true: listing counts as reading, for automatic priority."),
+            ),
+        ),
+        Route(
+            "PUT",
+            _TOPIC,
+            topics.put,
+            Scope.ADMIN,
+            "Create a topic or change its configuration",
+            {200: PutTopicResponse, 201: PutTopicResponse},
+            (*_ON_BODY, 409),
+            body=TopicConfigPatch,
+        ),
+        Route(
+            "GET",
+            _TOPIC,
+            topics.state,
+            Scope.READ,
+            "Read a topic's state",
+            {200: TopicState},
+            (400, 404),
+            parameters=(Parameter("touch", _BOOLEAN, "false: do not count as reading."),),
+        ),
+        Route(
+            "DELETE",
+            _TOPIC,
+            topics.delete,
+            Scope.DELETE,
+            "Delete a topic with all it holds",
+            {200: DeleteTopicResponse},
+            (400, 409),
+            parameters=(Parameter("if_empty", _BOOLEAN, "true: refuse while it holds records."),),
+        ),
+    ]
+
+
+def _record_routes(records: RecordHandlers) -> list[Route]:
+    return [
+        Route(
+            "POST",
+            _TOPIC,
+            records.write,
+            Scope.WRITE,
+            "Append records",
+            {200: WriteResponse, 201: WriteResponse},
+            (*_ON_BODY, 404, 422),
+            body=WriteRequest,
+            body_required=True,
+            parameters=(
+                Parameter("return_seqs", _BOOLEAN, "false: leave out the list of seqs."),
+                Parameter("Idempotency-Key", _TEXT, "Used when the body has no idempotency_key.", header=True),
+            ),
+        ),
+        Route(
+            "POST",
+            f"{_TOPIC}/diff",
+            records.diff,
+            Scope.READ,
+            "Read the records after a cursor",
+            {200: DiffResponse},
+            (*_ON_BODY, 404),
+            body=DiffRequest,
+        ),
+        Route(
+            "POST",
+            f"{_TOPIC}/delete",
+            records.delete,
+            Scope.DELETE,
+            "Delete records for good, by seq and/or tag",
+            {200: DeleteRecordsResponse},
+            (*_ON_BODY, 404),
+            body=DeleteRecordsRequest,
+            body_required=True,
+        ),
+    ]
+
+
+def _probe_routes(probes: ProbeHandlers) -> list[Route]:
+    health = Route("GET", "/v0/health", probes.health, Scope.NONE, "Liveness", {200: Health}, probe=True, always=True)
+    ready = Route("GET", "/v0/ready", probes.ready, Scope.NONE, "Readiness", {200: Ready}, probe=True, always=True)
+    return [
+        health,
+        health._replace(path="/healthz"),
+        ready,
+        ready._replace(path="/readyz"),
+        Route(
+            "GET",
+            "/v0/metrics",
+            probes.metrics,
+            Scope.READ,
+            "Metrics: Prometheus text, or JSON with Accept: application/json",
+            {200: "text/plain"},
+            always=True,
+        ),
+        Route(
+            "GET",
+            "/v0/openapi.json",
+            probes.openapi,
+            Scope.NONE,
+            "This API as an OpenAPI document",
+            {200: dict[str, Any]},
+            open=True,
+            always=True,
+        ),
+    ]

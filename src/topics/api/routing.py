@@ -1,0 +1,83 @@
+"""What a route is, and finding the one for a request. The routes themselves are in `api/routes.py`."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from topics.api.auth import Scope
+from topics.api.call import Call
+from topics.api.http import Response
+from topics.errors import InvalidRequest, MethodNotAllowed, NotFound
+
+Answer = Response | Coroutine[Any, Any, Response]
+Handler = Callable[[Call], Answer]
+
+
+class Parameter(NamedTuple):
+    """A query parameter, or a header where `header` is set."""
+
+    name: str
+    schema: dict[str, object]
+    description: str
+    header: bool = False
+
+
+class Route(NamedTuple):
+    method: str
+    path: str  # with at most one parameter, written {topic}, as the third segment
+    handler: Handler
+    scope: Scope
+    summary: str
+    replies: dict[int, Any]  # status -> response struct, or a content type's name
+    errors: tuple[int, ...] = ()
+    body: Any = None  # request struct
+    body_required: bool = False
+    parameters: tuple[Parameter, ...] = ()
+    open: bool = False  # needs no key
+    probe: bool = False  # needs a key only with TOPICS_PROBE_AUTH
+    always: bool = False  # answers also while the server recovers or stops
+
+
+class RouteTable:
+    """Finds routes by path. A path parameter is always the segment after /v0/<collection>/."""
+
+    __slots__ = ("_methods_by_path", "routes")
+
+    def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
+        self._methods_by_path: dict[bytes, dict[bytes, Route]] = {}
+        for route in routes:
+            segments = ["*" if part.startswith("{") else part for part in route.path.split("/")]
+            methods = self._methods_by_path.setdefault("/".join(segments).encode(), {})
+            methods[route.method.encode()] = route
+
+    def find(self, method: bytes, path: bytes) -> tuple[Route, str]:
+        """The route and the name in its path. Hot: once per request."""
+        methods = self._methods_by_path.get(path)
+        name = ""
+        if methods is None:
+            segments = path.split(b"/", 4)
+            if len(segments) > 3 and segments[3]:
+                raw_name = segments[3]
+                segments[3] = b"*"
+                methods = self._methods_by_path.get(b"/".join(segments))
+                if methods is not None:
+                    name = _decode_name(raw_name)
+            if methods is None:
+                raise NotFound(f"there is nothing at {path[:200].decode('latin-1')}")
+        route = methods.get(method)
+        if route is None:
+            if method == b"HEAD" and b"GET" in methods:
+                return methods[b"GET"], name
+            allowed = sorted(known.decode() for known in methods)
+            if "GET" in allowed:
+                allowed.append("HEAD")
+            raise MethodNotAllowed(method[:20].decode("latin-1"), tuple(allowed))
+        return route, name
+
+
+def _decode_name(raw: bytes) -> str:
+    try:
+        return (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest.in_field("topic", "the name in the path is not valid UTF-8") from None

@@ -1,0 +1,88 @@
+"""Processes the benchmark starts: how they are watched while starting, and stopped whatever happens.
+
+Each runs in a session of its own, so that Ctrl-C reaches the benchmark alone and it stops them in order.
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from topics.bench.errors import BenchError
+from topics.clock import Clock, SystemClock
+
+POLL_S = 0.02
+START_S_MAX = 30.0
+STOP_S_MAX = 10.0
+LOG_BYTES_SHOWN_MAX = 2000
+
+
+@contextmanager
+def running(
+    arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose output goes to `log`, stopped at the end of the block."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL when that is not heeded."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def wait_for(
+    process: subprocess.Popen[bytes],
+    what: str,
+    condition: Callable[[], bool],
+    log: Path,
+    clock: Clock | None = None,
+) -> None:
+    """Waits until `condition` holds. Ending before that, or taking too long, is an error with the log."""
+    clock = clock or SystemClock()
+    deadline_ns = clock.monotonic_ns() + int(START_S_MAX * 1e9)
+    while not condition():
+        if clock.monotonic_ns() > deadline_ns:
+            raise BenchError(f"{what} was not ready after {START_S_MAX:.0f} s\n{_end_of(log)}")
+        try:
+            process.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            continue
+        raise BenchError(f"{what} ended with status {process.returncode} while starting\n{_end_of(log)}")
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def environment_with(**settings: str) -> dict[str, str]:
+    """This process's environment without any server setting in it, and with `settings`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    return inherited | settings
+
+
+def _end_of(log: Path) -> str:
+    return log.read_bytes()[-LOG_BYTES_SHOWN_MAX:].decode("utf-8", "replace").strip()

@@ -1,0 +1,192 @@
+"""`topics bench`: options, the run, and the exit status.
+
+Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio below its least),
+2 the run could not be made, 130 interrupted.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from topics.bench.comparison import WorkloadResult, compare
+from topics.bench.errors import BenchError
+from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
+from topics.bench.report import render_json, render_text
+from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at
+from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, select, selections
+
+CONNECTIONS_MAX = 1000
+SECONDS_MAX = 600.0
+ROUNDS_MAX = 100
+TARGETS = ("topics", "empty", "redis")
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds `bench` to the command line; the parsed arguments carry `run`."""
+    summary = "measure this server beside its peers"
+    parser = subparsers.add_parser("bench", help=summary, description=f"{summary.capitalize()}.")
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workload", nargs="?", default=EVERYTHING, choices=selections(), help="what to measure"
+    )
+    parser.add_argument(
+        "--durability", choices=DURABILITY_CLASSES, default="disk", help="class of the topics (disk)"
+    )
+    parser.add_argument(
+        "--targets",
+        type=_target_list,
+        default=TARGETS,
+        metavar="LIST",
+        help="what the benchmark starts itself, with commas: topics,empty,redis (all)",
+    )
+    parser.add_argument(
+        "--url", action="append", default=[], help="also measure the /v0 server at this URL (repeatable)"
+    )
+    parser.add_argument(
+        "--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)"
+    )
+    parser.add_argument("--allow-remote", action="store_true", help="accept a --url that is not loopback")
+    parser.add_argument(
+        "--connections", type=_count(CONNECTIONS_MAX), default=16, help="keep-alive connections (16)"
+    )
+    parser.add_argument("--seconds", type=_seconds, default=2.0, help="counted length of a round (2)")
+    parser.add_argument(
+        "--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="uncounted seconds before it"
+    )
+    parser.add_argument("--rounds", type=_count(ROUNDS_MAX), default=3, help="rounds per target (3)")
+    parser.add_argument(
+        "--requests",
+        type=_count(REQUESTS_MAX_DEFAULT),
+        default=REQUESTS_MAX_DEFAULT,
+        help="most requests in a round",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its least")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measures, prints the report, and gives the exit status."""
+    progress = ProgressLine(sys.stderr)
+    settings = LoadSettings(args.connections, args.seconds, args.warm_up, args.requests)
+    results: list[WorkloadResult] = []
+    notes: list[str] = []
+    status = 0
+    try:
+        with _interrupt_on_terminate(), ExitStack() as stack:
+            targets = _targets(args, stack, notes, progress)
+            for workload in select(args.workload, args.durability):
+                results.append(compare(workload, targets, settings, args.rounds, progress.show))
+            progress.show("stopping")
+    except KeyboardInterrupt:
+        notes.append("interrupted: what was complete is shown")
+        status = 130
+    except BenchError as problem:
+        progress.clear()
+        print(f"bench: {problem.message}", file=sys.stderr)
+        status = 2
+    progress.clear()
+    if results:
+        print(render_text(results, notes), end="")
+        if args.json is not None:
+            args.json.write_bytes(render_json(results, notes, settings, args.durability))
+    elif status == 130:
+        print("bench: interrupted before the first workload was complete", file=sys.stderr)
+    return status or _verdict(results, check=args.check)
+
+
+class ProgressLine:
+    """One line that overwrites itself on a terminal; a plain line each where it does not."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._overwrites = stream.isatty()
+
+    def show(self, text: str) -> None:
+        self._stream.write(f"\r\x1b[K{text}" if self._overwrites else f"{text}\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        if self._overwrites:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def _targets(
+    args: argparse.Namespace, stack: ExitStack, notes: list[str], progress: ProgressLine
+) -> list[Target]:
+    """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
+    others = [target_at(url, allow_remote=args.allow_remote, api_key=args.api_key) for url in args.url]
+    targets: list[Target] = []
+    if "topics" in args.targets:
+        progress.show("starting the server")
+        targets.append(stack.enter_context(own_server()))
+    targets += others
+    if "empty" in args.targets:
+        progress.show("starting the empty handler")
+        targets.append(stack.enter_context(empty_handler()))
+    if "redis" in args.targets:
+        binary = redis_binary()
+        if binary is None:
+            notes.append("redis was not measured: there is no redis-server on PATH")
+        else:
+            progress.show("starting redis")
+            targets.append(stack.enter_context(redis(binary, sync_always=args.durability == "fsync")))
+    if not targets:
+        raise BenchError("there is nothing to measure: name --targets or a --url")
+    return targets
+
+
+def _verdict(results: list[WorkloadResult], *, check: bool) -> int:
+    failed = any(target.errors for result in results for target in result.targets)
+    missed = any(ratio.missed for result in results for ratio in result.ratios)
+    return 1 if failed or (check and missed) else 0
+
+
+@contextmanager
+def _interrupt_on_terminate() -> Iterator[None]:
+    """SIGTERM stops the run like Ctrl-C, so that nothing it started stays behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _target_list(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    for name in names:
+        if name not in TARGETS:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(TARGETS)}")
+    return names
+
+
+def _count(most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not between 1 and {most}")
+        return value
+
+    parse.__name__ = "count"  # argparse names the type in its message
+    return parse
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {SECONDS_MAX:.0f} s")
+    return value

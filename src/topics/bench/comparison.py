@@ -1,0 +1,98 @@
+"""Runs workloads against targets, in short rounds that alternate between the targets.
+
+The machine is rarely quiet. Rounds of the same number run one after the other, so their ratio means
+something even when their rates do not; the order turns by one each round, so nobody is always first.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from topics.bench.plan import LoadSettings
+from topics.bench.samples import Sample, median_round, paired_ratio
+from topics.bench.targets import Target, TargetKind
+from topics.bench.workload import Workload
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetResult:
+    """All rounds of one workload against one target."""
+
+    name: str
+    kind: TargetKind
+    rounds: tuple[Sample, ...]
+
+    @property
+    def typical(self) -> Sample:
+        return median_round(self.rounds)
+
+    @property
+    def errors(self) -> int:
+        return sum(sample.errors for sample in self.rounds)
+
+    @property
+    def first_error(self) -> str | None:
+        return next((sample.first_error for sample in self.rounds if sample.first_error), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The subject's rate as a multiple of a peer's, and the least it should be where that is said."""
+
+    subject: str
+    peer: str
+    value: float
+    least: float | None
+
+    @property
+    def missed(self) -> bool:
+        return self.least is not None and self.value < self.least
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadResult:
+    """One workload against all targets that offer it. The first target is the subject of the ratios."""
+
+    name: str
+    summary: str
+    targets: tuple[TargetResult, ...]
+    ratios: tuple[Ratio, ...]
+
+
+def compare(
+    workload: Workload, targets: Sequence[Target], settings: LoadSettings, rounds: int, progress: Progress
+) -> WorkloadResult:
+    """Measures one workload against every target that offers it."""
+    offering = [target for target in targets if target.kind in workload.kinds]
+    samples: dict[Target, list[Sample]] = {target: [] for target in offering}
+    prepared: list[Target] = []
+    try:
+        for target in offering:
+            progress(f"{workload.name}: preparing {target.name}")
+            prepared.append(target)
+            workload.prepare(target)
+        for number in range(rounds):
+            turn = number % len(offering) if offering else 0
+            for target in offering[turn:] + offering[:turn]:
+                progress(f"{workload.name}: round {number + 1} of {rounds}, {target.name}")
+                samples[target].append(workload.run_round(target, settings))
+    finally:
+        for target in prepared:
+            workload.clean_up(target)
+    results = tuple(TargetResult(target.name, target.kind, tuple(samples[target])) for target in offering)
+    return WorkloadResult(workload.name, workload.summary, results, ratios_of(workload, results))
+
+
+def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
+    """The first result against each of the others."""
+    if not results or results[0].kind is not TargetKind.TOPICS:
+        return ()
+    subject, *peers = results
+    least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}
+    ratios = []
+    for peer in peers:
+        value = paired_ratio(subject.rounds, peer.rounds)
+        if value is not None:
+            ratios.append(Ratio(subject.name, peer.name, value, least.get(peer.kind)))
+    return tuple(ratios)

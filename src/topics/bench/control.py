@@ -1,0 +1,90 @@
+"""Plain blocking calls to a target, for what is not measured: setup, preloading, checks, clean-up."""
+
+import http.client
+import socket
+from types import TracebackType
+
+from topics.bench.errors import BenchError
+from topics.bench.resp import RespReply, encode_command
+
+CALL_S_MAX = 60.0
+RECEIVE_BYTES = 256 * 1024
+
+
+class HttpControl:
+    """One keep-alive connection to a `/v0` server."""
+
+    def __init__(self, host: str, port: int, api_key: str | None = None) -> None:
+        self._connection = http.client.HTTPConnection(host, port, timeout=CALL_S_MAX)
+        self._headers = {"Content-Type": "application/json"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def __enter__(self) -> "HttpControl":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def status(self, method: str, path: str) -> int | None:
+        """The status a call gives, or None when nothing answers."""
+        try:
+            self._connection.request(method, path, headers=self._headers)
+            reply = self._connection.getresponse()
+            reply.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            return None
+        return reply.status
+
+    def call(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """The body of a 2xx reply; anything else ends the run."""
+        try:
+            self._connection.request(method, path, body=body or None, headers=self._headers)
+            reply = self._connection.getresponse()
+            content = reply.read()
+        except (OSError, http.client.HTTPException) as problem:
+            raise BenchError(f"{method} {path}: {problem}") from problem
+        if not 200 <= reply.status < 300:
+            shown = content[:500].decode("utf-8", "replace")
+            raise BenchError(f"{method} {path} answered {reply.status}: {shown}")
+        return content
+
+
+class RedisControl:
+    """One connection to a Redis server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), timeout=CALL_S_MAX)
+        except OSError as problem:
+            raise BenchError(f"redis does not answer: {problem}") from problem
+
+    def __enter__(self) -> "RedisControl":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def call(self, *parts: bytes, lines: int = 1) -> bytes:
+        return self.send(encode_command(*parts), lines)
+
+    def send(self, commands: bytes, lines: int) -> bytes:
+        """Sends rendered commands and gives back the reply of that many lines."""
+        reply = RespReply(lines)
+        received = bytearray()
+        try:
+            self._socket.sendall(commands)
+            while True:
+                data = self._socket.recv(RECEIVE_BYTES)
+                if not data:
+                    raise BenchError("redis closed the connection")
+                received += data
+                if reply.feed(data):
+                    return bytes(received)
+        except OSError as problem:
+            raise BenchError(f"redis: {problem}") from problem

@@ -1,0 +1,119 @@
+"""Reads of 1000 records a call from a preloaded topic, against `XRANGE … COUNT 1000`."""
+
+from typing import Literal
+
+import msgspec
+
+from topics.bench.errors import BenchError
+from topics.bench.http1 import render_request
+from topics.bench.records import data_of, tag_of, write_body
+from topics.bench.resp import (
+    LINES_PER_ARRAY_HEADER,
+    LINES_PER_BULK_STRING,
+    encode_command,
+    lines_per_stream_entry,
+)
+from topics.bench.targets import Target, TargetKind
+from topics.bench.workload import ClosedLoop, Expectation
+
+PRELOADED_RECORDS = 100_000
+PRELOAD_BATCH_RECORDS = 1000
+READ_RECORDS = 1000
+FIELDS_PER_ENTRY = 2
+
+
+class _DiffReply(msgspec.Struct):
+    records: list[msgspec.Raw]
+    next_from_seq: int
+
+
+class DiffWorkload(ClosedLoop):
+    """`tail` reads the last 1000 again and again; `deep` walks a cursor from 0 to the head, over and over."""
+
+    group = "diff"
+    kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
+    expectations = (Expectation(TargetKind.REDIS, 3.0),)
+    records_per_request = READ_RECORDS
+    lines_per_reply = LINES_PER_ARRAY_HEADER + READ_RECORDS * lines_per_stream_entry(FIELDS_PER_ENTRY)
+
+    def __init__(self, durability: str, where: Literal["tail", "deep"]) -> None:
+        self.name = f"diff-{where}"
+        self.summary = (
+            f"{READ_RECORDS} records a call, {_place(where)} of {PRELOADED_RECORDS}, {durability} class"
+        )
+        self.script_length = 1 if where == "tail" else PRELOADED_RECORDS // READ_RECORDS
+        self._config = b'{"durability":"%b"}' % durability.encode("ascii")
+        super().__init__()
+
+    def prepare(self, target: Target) -> None:
+        """Preloads, and checks that a read gives all the records a call is counted for."""
+        if target.kind is TargetKind.REDIS:
+            self._preload_redis(target)
+        else:
+            self._preload_topics(target)
+
+    def clean_up(self, target: Target) -> None:
+        if target.kind is TargetKind.REDIS:
+            with target.redis() as control:
+                control.call(b"DEL", self.topic.encode("ascii"))
+        else:
+            with target.http() as control:
+                control.call("DELETE", f"/v0/topics/{self.topic}")
+
+    def request(self, target: Target, connection: int, number: int) -> bytes:
+        from_seq = self._from_seq(number)
+        if target.kind is TargetKind.REDIS:
+            after = b"(%d-0" % from_seq
+            return encode_command(
+                b"XRANGE", self.topic.encode("ascii"), after, b"+", b"COUNT", b"%d" % READ_RECORDS
+            )
+        body = _diff_body(from_seq)
+        return render_request(
+            "POST", f"/v0/topics/{self.topic}/diff", body, host=target.host, api_key=target.api_key
+        )
+
+    def _from_seq(self, number: int) -> int:
+        return PRELOADED_RECORDS - (self.script_length - number) * READ_RECORDS
+
+    def _preload_topics(self, target: Target) -> None:
+        with target.http() as control:
+            control.call("PUT", f"/v0/topics/{self.topic}", self._config)
+            for first in range(0, PRELOADED_RECORDS, PRELOAD_BATCH_RECORDS):
+                body = write_body(first, PRELOAD_BATCH_RECORDS)
+                control.call("POST", f"/v0/topics/{self.topic}?return_seqs=false", body)
+            for number in (0, self.script_length - 1):
+                from_seq = self._from_seq(number)
+                content = control.call("POST", f"/v0/topics/{self.topic}/diff", _diff_body(from_seq))
+                reply = msgspec.json.decode(content, type=_DiffReply)
+                count = len(reply.records)
+                if count != READ_RECORDS or reply.next_from_seq != from_seq + READ_RECORDS:
+                    raise BenchError(f"{target.name}: a diff from {from_seq} gave {count} records")
+
+    def _preload_redis(self, target: Target) -> None:
+        stream = self.topic.encode("ascii")
+        with target.redis() as control:
+            for first in range(0, PRELOADED_RECORDS, PRELOAD_BATCH_RECORDS):
+                commands = [
+                    encode_command(
+                        b"XADD",
+                        stream,
+                        b"%d-0" % (number + 1),
+                        b"tag",
+                        tag_of(number),
+                        b"data",
+                        data_of(number),
+                    )
+                    for number in range(first, first + PRELOAD_BATCH_RECORDS)
+                ]
+                control.send(b"".join(commands), LINES_PER_BULK_STRING * len(commands))
+            if control.call(b"XLEN", stream) != b":%d\r\n" % PRELOADED_RECORDS:
+                raise BenchError(f"{target.name}: the preloaded stream is not {PRELOADED_RECORDS} long")
+
+
+def _diff_body(from_seq: int) -> bytes:
+    # Tags included: an XRANGE entry carries all its fields, too.
+    return b'{"from_seq":%d,"limit":%d,"include_tags":true}' % (from_seq, READ_RECORDS)
+
+
+def _place(where: Literal["tail", "deep"]) -> str:
+    return "the last" if where == "tail" else "walking all"

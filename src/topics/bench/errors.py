@@ -1,0 +1,11 @@
+"""What can go wrong in a benchmark run."""
+
+from topics.errors import TopicsError
+
+
+class BenchError(TopicsError):
+    """The run cannot go on: a target does not start, refuses its setup, or an option makes no sense."""
+
+
+class MalformedReply(BenchError):
+    """A target answered something the load generator cannot follow. The connection is given up."""

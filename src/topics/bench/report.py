@@ -1,0 +1,141 @@
+"""Results as a table for people and as JSON for programs."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import msgspec
+
+from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.plan import LoadSettings
+from topics.bench.samples import Sample
+from topics.version import VERSION
+
+COLUMNS = ("target", "requests/s", "records/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "load cpu")
+GAP = "  "
+GENERATOR_BUSY_WARNING = 0.95
+
+
+def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
+    """Every workload's table, its ratios, and what could not be measured."""
+    rows = {result.name: [_cells(target) for target in result.targets] for result in results}
+    everything = [list(COLUMNS), *(row for table in rows.values() for row in table)]
+    widths = [max(len(row[column]) for row in everything) for column in range(len(COLUMNS))]
+    lines: list[str] = []
+    for result in results:
+        lines += [f"{result.name} – {result.summary}", ""]
+        lines.append(_aligned(list(COLUMNS), widths))
+        lines.append(GAP + GAP.join("─" * width for width in widths))
+        lines += [_aligned(row, widths) for row in rows[result.name]]
+        lines += _ratio_lines(result.ratios)
+        lines += _error_lines(result.targets)
+        lines.append("")
+    lines += [f"note: {note}" for note in [*notes, *_busy_notes(results)]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def render_json(
+    results: Sequence[WorkloadResult], notes: Sequence[str], settings: LoadSettings, durability: str
+) -> bytes:
+    """The same, with every round."""
+    document = {
+        "topics": VERSION,
+        "machine": {
+            "processors": os.cpu_count(),
+            "system": platform.system(),
+            "architecture": platform.machine(),
+            "python": platform.python_version(),
+        },
+        "settings": asdict(settings) | {"durability": durability},
+        "workloads": [_workload_document(result) for result in results],
+        "notes": list(notes),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _cells(target: TargetResult) -> list[str]:
+    sample = target.typical
+    return [
+        target.name,
+        _grouped(sample.requests_per_s),
+        _grouped(sample.records_per_s),
+        f"{sample.p50_ms:.3f}",
+        f"{sample.p99_ms:.3f}",
+        f"{sample.p999_ms:.3f}",
+        _grouped(target.errors),
+        f"{sample.generator_busy:.0%}",
+    ]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = (
+        cell.ljust(w) if at == 0 else cell.rjust(w)
+        for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+    )
+    return GAP + GAP.join([first, *others])
+
+
+def _grouped(number: float) -> str:
+    return f"{round(number):,}".replace(",", " ")
+
+
+def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
+    lines = [""] if ratios else []
+    for ratio in ratios:
+        line = f"{GAP}{ratio.subject} / {ratio.peer} = {ratio.value:.2f}"
+        if ratio.least is not None:
+            line += f"{GAP}({'missed' if ratio.missed else 'met'}: at least {ratio.least:.1f})"
+        lines.append(line)
+    return lines
+
+
+def _error_lines(targets: Sequence[TargetResult]) -> list[str]:
+    return [
+        f"{GAP}first error of {target.name}: {target.first_error}" for target in targets if target.first_error
+    ]
+
+
+def _busy_notes(results: Sequence[WorkloadResult]) -> list[str]:
+    busy = [
+        f"{result.name} on {target.name}"
+        for result in results
+        for target in result.targets
+        if target.typical.generator_busy > GENERATOR_BUSY_WARNING
+    ]
+    if not busy:
+        return []
+    where = ", ".join(busy)
+    return [f"the load generator had no time left in {where}: the target may be faster than shown"]
+
+
+def _workload_document(result: WorkloadResult) -> dict[str, object]:
+    return {
+        "name": result.name,
+        "summary": result.summary,
+        "targets": [
+            {
+                "name": target.name,
+                "kind": target.kind.value,
+                "median": _sample_document(target.typical),
+                "rounds": [_sample_document(sample) for sample in target.rounds],
+            }
+            for target in result.targets
+        ],
+        "ratios": [
+            {
+                "subject": ratio.subject,
+                "peer": ratio.peer,
+                "value": round(ratio.value, 4),
+                "at_least": ratio.least,
+            }
+            for ratio in result.ratios
+        ],
+    }
+
+
+def _sample_document(sample: Sample) -> dict[str, object]:
+    return asdict(sample) | {
+        "requests_per_s": round(sample.requests_per_s, 1),
+        "records_per_s": round(sample.records_per_s, 1),
+    }

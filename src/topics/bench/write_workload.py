@@ -1,0 +1,84 @@
+"""Writes of one record and of a batch a call, against `XADD` and pipelined `XADD`."""
+
+from topics.bench.http1 import render_request
+from topics.bench.plan import LoadSettings
+from topics.bench.records import data_of, tag_of, write_body
+from topics.bench.resp import LINES_PER_BULK_STRING, encode_command
+from topics.bench.samples import Sample
+from topics.bench.targets import Target, TargetKind
+from topics.bench.workload import ClosedLoop, Expectation
+
+SCRIPT_RECORDS = 1024
+
+
+class WriteWorkload(ClosedLoop):
+    """Appends to one topic of the chosen durability class.
+
+    Every round has the topic empty at its start, so that the last round is like the first and memory is
+    bounded by one round.
+    """
+
+    group = "write"
+
+    def __init__(self, durability: str, records_per_request: int) -> None:
+        self.name = f"write-{records_per_request}"
+        self.summary = f"{_records(records_per_request)} a call, {durability} class"
+        self.records_per_request = records_per_request
+        self.script_length = max(SCRIPT_RECORDS // records_per_request, 4)
+        self.lines_per_reply = LINES_PER_BULK_STRING * records_per_request
+        self.kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
+        if records_per_request == 1:
+            self.kinds |= {TargetKind.EMPTY_HANDLER}
+        self.expectations = _expectations(durability, records_per_request)
+        self._config = b'{"durability":"%b"}' % durability.encode("ascii")
+        super().__init__()
+
+    def prepare(self, target: Target) -> None:
+        """Nothing lasts longer than a round."""
+
+    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
+        if target.kind is TargetKind.TOPICS:
+            with target.http() as control:
+                control.call("PUT", f"/v0/topics/{self.topic}", self._config)
+        try:
+            return super().run_round(target, settings)
+        finally:
+            self.clean_up(target)
+
+    def clean_up(self, target: Target) -> None:
+        match target.kind:
+            case TargetKind.TOPICS:
+                with target.http() as control:
+                    control.call("DELETE", f"/v0/topics/{self.topic}")
+            case TargetKind.REDIS:
+                with target.redis() as control:
+                    control.call(b"DEL", self.topic.encode("ascii"))
+            case TargetKind.EMPTY_HANDLER:
+                pass
+
+    def request(self, target: Target, connection: int, number: int) -> bytes:
+        first = (connection * self.script_length + number) * self.records_per_request
+        if target.kind is TargetKind.REDIS:
+            stream = self.topic.encode("ascii")
+            return b"".join(
+                encode_command(b"XADD", stream, b"*", b"tag", tag_of(record), b"data", data_of(record))
+                for record in range(first, first + self.records_per_request)
+            )
+        body = write_body(first, self.records_per_request)
+        return render_request(
+            "POST", f"/v0/topics/{self.topic}", body, host=target.host, api_key=target.api_key
+        )
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
+
+
+def _expectations(durability: str, records_per_request: int) -> tuple[Expectation, ...]:
+    """A synced write waits for the disk: it is held against Redis syncing always, not an empty handler."""
+    if records_per_request > 1:
+        return (Expectation(TargetKind.REDIS, 2.0),) if durability != "fsync" else ()
+    against_redis = Expectation(TargetKind.REDIS, 1.0)
+    if durability == "fsync":
+        return (against_redis,)
+    return (Expectation(TargetKind.EMPTY_HANDLER, 0.5), against_redis)

@@ -1,0 +1,58 @@
+"""The long poll: a diff that finds nothing waits for the next append instead of answering at once."""
+
+import asyncio
+
+from topics.clock import Clock
+from topics.engine.engine import Engine
+from topics.engine.topic import Topic
+from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.errors import TopicNotFound
+
+
+class LongPolls:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._waiting: set[asyncio.Event] = set()
+        self._released = False
+
+    def release(self) -> None:
+        """Ends every wait, now and from now on: the server is stopping."""
+        self._released = True
+        for woken in self._waiting:
+            woken.set()
+
+    async def read(self, topic: Topic, from_seq: int, options: ReadOptions, wait_ms: int) -> ReadBatch:
+        """Reads from `topic` until there is something to show or `wait_ms` have passed.
+
+        The wait ends at once when the topic is deleted, also if one of the same name follows it.
+        """
+        deadline_ns = self._clock.monotonic_ns() + wait_ms * 1_000_000
+        woken = asyncio.Event()
+        wake = woken.set
+        topic.wait(wake)
+        self._waiting.add(woken)
+        scanned = 0
+        try:
+            while True:
+                if topic.deleted:
+                    raise TopicNotFound(topic.name)
+                _, batch = self._engine.read(topic.name, from_seq, options)
+                scanned += batch.scanned
+                batch = batch._replace(scanned=scanned)
+                remaining_ns = deadline_ns - self._clock.monotonic_ns()
+                if batch.fragments or batch.gap is not None or remaining_ns <= 0 or self._released:
+                    return batch
+                from_seq = batch.next_from_seq
+                if from_seq < topic.log.head_seq:
+                    # The window held only the reader's own records: look on, but let others in first.
+                    await asyncio.sleep(0)
+                    continue
+                woken.clear()
+                try:
+                    await asyncio.wait_for(woken.wait(), remaining_ns / 1e9)
+                except TimeoutError:
+                    return batch
+        finally:
+            topic.stop_waiting(wake)
+            self._waiting.discard(woken)

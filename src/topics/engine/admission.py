@@ -1,0 +1,111 @@
+"""What a write must satisfy before anything is decided, and the columns made from it on the way.
+
+One pass over the records checks every bound and renders every fragment. Nothing is changed when a
+record is refused: the caller has only local lists to drop.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from topics import limits
+from topics.engine.block import Batch
+from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord, quote
+
+_decode_meta = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class WriteLimits(NamedTuple):
+    batch_records_max: int = limits.BATCH_RECORDS_MAX
+    record_bytes_max: int = limits.RECORD_BYTES_MAX
+    meta_bytes_max: int = limits.META_BYTES_MAX
+    tag_bytes_max: int = limits.TAG_BYTES_MAX
+    node_bytes_max: int = limits.NODE_BYTES_MAX
+
+
+def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts: int, bounds: WriteLimits) -> Batch:
+    """Checks and renders the records of one write. Hot: once per record."""
+    count = len(records)
+    if count == 0:
+        raise InvalidRequest.in_field("records", "must hold at least one record")
+    if count > bounds.batch_records_max:
+        raise BatchTooLarge(
+            f"records: {count} records in one write; at most {bounds.batch_records_max} are allowed",
+            field="records",
+            max=bounds.batch_records_max,
+        )
+    if default_node is not None:
+        byte_length(default_node, bounds.node_bytes_max, "node")
+    fragments: list[bytes] = []
+    sizes: list[int] = []
+    nodes: list[str | None] = []
+    tags: list[str | None] = []
+    meta_at: list[int] = []
+    total_bytes = 0
+    middle = b',"$ts":%d,"data":' % ts
+    seq = first_seq
+    for record in records:
+        data = record.data
+        tag = record.tag
+        node = record.node
+        data_bytes = len(data)
+        meta = b"" if isinstance(record.meta, UnsetType) else _checked_meta(record.meta, seq - first_seq, bounds)
+        meta_bytes = len(meta)
+        if data_bytes + meta_bytes > bounds.record_bytes_max:
+            raise RecordTooLarge(
+                f"records[{seq - first_seq}]: data and meta are {data_bytes + meta_bytes} bytes; "
+                f"at most {bounds.record_bytes_max} are allowed",
+                field=f"records[{seq - first_seq}]",
+                max=bounds.record_bytes_max,
+            )
+        size = RECORD_OVERHEAD_BYTES + data_bytes + meta_bytes
+        if tag is not None:
+            size += byte_length(tag, bounds.tag_bytes_max, "tag", seq - first_seq)
+        if node is None:
+            node = default_node
+        if node is None:
+            head = middle
+        else:
+            size += byte_length(node, bounds.node_bytes_max, "node", seq - first_seq)
+            head = b',"$ts":%d,"$node":%b,"data":' % (ts, quote(node))
+        if meta_bytes:
+            text = b"".join((b'{"$seq":%d' % seq, head, data, b',"meta":', meta, b"}"))
+            meta_at.append(len(text) - meta_bytes - 9)  # len(',"meta":') + len('}')
+        else:
+            text = b"".join((b'{"$seq":%d' % seq, head, data, b"}"))
+            meta_at.append(0)
+        fragments.append(text)
+        sizes.append(size)
+        nodes.append(node)
+        tags.append(tag)
+        total_bytes += size
+        seq += 1
+    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes)
+
+
+def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:
+    """The length of `text` in UTF-8, refused beyond `bytes_max`."""
+    length = len(text) if text.isascii() else len(text.encode())
+    if length > bytes_max:
+        where = field if index < 0 else f"records[{index}].{field}"
+        raise InvalidRequest.in_field(where, f"is {length} bytes long; at most {bytes_max} are allowed")
+    return length
+
+
+def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
+    """The bytes of a `meta` that is an object of strings within its bounds; empty for null, which is none."""
+    meta = bytes(raw)
+    if meta == b"null":
+        return b""
+    field = f"records[{index}].meta"
+    if len(meta) > bounds.meta_bytes_max:
+        raise InvalidRequest.in_field(field, f"is {len(meta)} bytes long; at most {bounds.meta_bytes_max} are allowed")
+    try:
+        keys = len(_decode_meta(meta))
+    except msgspec.ValidationError:
+        raise InvalidRequest.in_field(field, "must be an object whose values are all strings") from None
+    if keys > limits.META_KEYS_MAX:
+        raise InvalidRequest.in_field(field, f"has {keys} keys; at most {limits.META_KEYS_MAX} are allowed")
+    return meta

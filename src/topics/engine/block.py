@@ -1,0 +1,143 @@
+"""A block: a run of consecutive seqs of one topic, held in memory. The unit a log is reclaimed by.
+
+Columns instead of record objects: position i of every column is seq `first_seq + i`. A dead position
+(deleted, evicted or expired) has no fragment any more; its slot stays until the whole block goes, so
+that seq to position remains plain arithmetic.
+"""
+
+from array import array
+from bisect import bisect_left
+
+from topics.model.tag_match import TagMatch
+
+
+class Batch:
+    """The columns of one write, made before anything is decided. All lists have the same length."""
+
+    __slots__ = ("fragments", "meta_at", "nodes", "sizes", "tags", "total_bytes")
+
+    def __init__(
+        self,
+        fragments: list[bytes],
+        sizes: list[int],
+        nodes: list[str | None],
+        tags: list[str | None],
+        meta_at: list[int],
+        total_bytes: int,
+    ) -> None:
+        self.fragments = fragments
+        self.sizes = sizes
+        self.nodes = nodes
+        self.tags = tags
+        self.meta_at = meta_at
+        self.total_bytes = total_bytes
+
+
+class Block:
+    __slots__ = (
+        "_positions_by_tag",
+        "_sorted_tags",
+        "first_seq",
+        "fragments",
+        "has_meta",
+        "live_bytes",
+        "live_count",
+        "meta_at",
+        "nodes",
+        "sizes",
+        "tags",
+        "timestamps",
+    )
+
+    def __init__(self, first_seq: int) -> None:
+        self.first_seq = first_seq
+        self.fragments: list[bytes | None] = []
+        self.timestamps = array("q")
+        self.sizes = array("I")
+        self.nodes: list[str | None] = []
+        self.tags: list[str | None] = []
+        self.meta_at = array("I")  # where `,"meta":` begins in the fragment; 0 = no meta
+        self.has_meta = False
+        self.live_count = 0
+        self.live_bytes = 0
+        self._positions_by_tag: dict[str, list[int]] = {}
+        self._sorted_tags: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + len(self.fragments) - 1
+
+    def extend(self, batch: Batch, ts: int) -> None:
+        start = len(self.fragments)
+        count = len(batch.fragments)
+        self.fragments += batch.fragments
+        self.nodes += batch.nodes
+        self.tags += batch.tags
+        self.sizes.extend(batch.sizes)
+        self.meta_at.extend(batch.meta_at)
+        self.timestamps.extend(array("q", (ts,)) * count)
+        self.live_count += count
+        self.live_bytes += batch.total_bytes
+        self.has_meta = self.has_meta or any(batch.meta_at)
+        for position, tag in enumerate(batch.tags, start):
+            if tag is not None:
+                positions = self._positions_by_tag.get(tag)
+                if positions is None:
+                    self._positions_by_tag[tag] = [position]
+                    self._sorted_tags = None
+                else:
+                    positions.append(position)
+
+    @property
+    def has_tags(self) -> bool:
+        return bool(self._positions_by_tag)
+
+    def kill(self, position: int) -> int:
+        """Frees a live position; returns the bytes it held."""
+        self.fragments[position] = None
+        self.nodes[position] = None
+        self.tags[position] = None
+        size = self.sizes[position]
+        self.live_count -= 1
+        self.live_bytes -= size
+        return size
+
+    def first_live(self, start: int) -> int:
+        """The first live position from `start` on, or len(self)."""
+        fragments = self.fragments
+        end = len(fragments)
+        while start < end and fragments[start] is None:
+            start += 1
+        return start
+
+    def last_live(self) -> int:
+        """The last live position. There must be one."""
+        position = len(self.fragments) - 1
+        while self.fragments[position] is None:
+            position -= 1
+        return position
+
+    def expired_before(self, oldest_ts: int) -> int:
+        """How many positions have a timestamp below `oldest_ts`: they are a prefix."""
+        return bisect_left(self.timestamps, oldest_ts)
+
+    def matching(self, match: TagMatch) -> list[int]:
+        """The live positions whose tag matches. Looks into the tag index, never along the block."""
+        if not match.is_prefix:
+            tags = [match.text] if match.text in self._positions_by_tag else []
+        else:
+            tags = self._tags_with_prefix(match.text)
+        fragments = self.fragments
+        return [position for tag in tags for position in self._positions_by_tag[tag] if fragments[position] is not None]
+
+    def _tags_with_prefix(self, prefix: str) -> list[str]:
+        ordered = self._sorted_tags
+        if ordered is None:
+            ordered = self._sorted_tags = sorted(self._positions_by_tag)
+        start = end = bisect_left(ordered, prefix)
+        while end < len(ordered) and ordered[end].startswith(prefix):
+            end += 1
+        return ordered[start:end]

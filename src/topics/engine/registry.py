@@ -1,0 +1,48 @@
+"""All topics by name, and their names in order for listing."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+
+from topics.engine.topic import Topic
+
+
+class Registry:
+    __slots__ = ("_by_name", "_names")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._names: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        insort(self._names, topic.name)
+
+    def remove(self, name: str) -> None:
+        del self._by_name[name]
+        del self._names[bisect_left(self._names, name)]
+
+    def names_after(self, after: str, prefixes: tuple[str, ...]) -> Iterator[str]:
+        """Names greater than `after` that begin with one of `prefixes`, in order, each once."""
+        for prefix in _disjoint(prefixes):
+            index = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
+            while index < len(self._names) and self._names[index].startswith(prefix):
+                yield self._names[index]
+                index += 1
+
+
+def _disjoint(prefixes: tuple[str, ...]) -> list[str]:
+    """The prefixes in order, without those another one covers."""
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return kept

@@ -1,0 +1,75 @@
+"""Builds the real objects and joins them. The only place that does."""
+
+from typing import NamedTuple
+
+from topics.api.application import ApiApplication
+from topics.api.connections import Connections
+from topics.api.handlers.probes import ProbeHandlers
+from topics.api.handlers.records import RecordHandlers
+from topics.api.handlers.topics import TopicHandlers
+from topics.api.openapi import openapi_document
+from topics.api.protocol import HttpProtocol
+from topics.api.readiness import Readiness
+from topics.api.routes import route_table
+from topics.clock import Clock
+from topics.delivery.long_poll import LongPolls
+from topics.engine.admission import WriteLimits
+from topics.engine.engine import Engine, EngineLimits
+from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
+from topics.server.settings import Settings
+
+
+class Server(NamedTuple):
+    """Everything the lifecycle moves."""
+
+    engine: Engine
+    long_polls: LongPolls
+    readiness: Readiness
+    application: ApiApplication
+    connections: Connections
+    clock: Clock
+    settings: Settings
+
+    def protocol(self) -> HttpProtocol:
+        """A new connection's protocol."""
+        return HttpProtocol(self.application, self.connections, self.clock, body_bytes_max=self.settings.body_bytes_max)
+
+
+def assemble(settings: Settings, clock: Clock) -> Server:
+    engine = Engine(
+        clock,
+        EngineLimits(
+            write=WriteLimits(
+                batch_records_max=settings.batch_records_max,
+                record_bytes_max=settings.record_bytes_max,
+                meta_bytes_max=settings.meta_bytes_max,
+                tag_bytes_max=settings.tag_bytes_max,
+                node_bytes_max=settings.node_bytes_max,
+            ),
+            topics_max=settings.topics_max,
+            total_bytes_max=settings.total_bytes_max,
+        ),
+    )
+    readiness = Readiness()
+    long_polls = LongPolls(engine, clock)
+    metrics = ServerMetrics(engine, clock, readiness, wal=WalMetrics, live=LiveMetrics)
+    routes = route_table(
+        TopicHandlers(engine, clock),
+        RecordHandlers(
+            engine,
+            long_polls,
+            diff_limit_max=settings.diff_limit_max,
+            node_bytes_max=settings.node_bytes_max,
+        ),
+        ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
+    )
+    openapi = openapi_document(routes)
+    application = ApiApplication(
+        routes,
+        settings.keys,
+        readiness,
+        clock,
+        inflight_per_key_max=settings.inflight_per_key_max,
+        probe_auth=settings.probe_auth,
+    )
+    return Server(engine, long_polls, readiness, application, Connections(clock), clock, settings)

@@ -1,0 +1,82 @@
+"""The life of a server process: start, serve until asked to stop, let what is in flight finish."""
+
+import asyncio
+import logging
+import signal
+
+import uvloop
+
+from topics import limits
+from topics.api.readiness import Phase
+from topics.clock import SystemClock
+from topics.errors import ConfigurationError
+from topics.server.assembly import Server, assemble
+from topics.server.port_file import write_port_file
+from topics.server.settings import Settings
+from topics.version import VERSION
+
+log = logging.getLogger("topics.server")
+
+
+def serve(settings: Settings) -> None:
+    """Runs until SIGINT or SIGTERM."""
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    uvloop.run(_serve(assemble(settings, SystemClock())))
+
+
+async def _serve(server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    _warn(server.settings)
+    listener = await _listen(server, loop)
+    server.connections.start(loop)
+    sweeper = asyncio.create_task(_expire_records(server))
+    server.readiness.phase = Phase.READY
+    await stop.wait()
+    log.info("stopping: requests in flight may finish")
+    server.readiness.phase = Phase.STOPPING
+    server.long_polls.release()
+    server.connections.drain()
+    aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
+    if aborted:
+        log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
+    listener.close()
+    sweeper.cancel()
+    log.info("stopped")
+
+
+async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Server:
+    settings = server.settings
+    try:
+        listener = await loop.create_server(server.protocol, settings.host, settings.port, backlog=1024)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+            "Is another server running there? Choose another TOPICS_HOST or TOPICS_PORT (0 picks a free port)"
+        ) from None
+    host, port = listener.sockets[0].getsockname()[:2]
+    if settings.port_file:
+        write_port_file(settings.port_file, host, port)
+    log.info("topics %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
+    return listener
+
+
+def _warn(settings: Settings) -> None:
+    log.warning(
+        "NOTHING IS WRITTEN TO DISK YET: every durability class behaves as `ephemeral`, and all records and "
+        "topics are gone when this process ends"
+    )
+    if not settings.keys:
+        log.warning(
+            "no TOPICS_API_KEYS: authentication is OFF, everybody who reaches %s may do everything",
+            settings.host,
+        )
+
+
+async def _expire_records(server: Server) -> None:
+    """Gives memory back for records whose TTL has passed in topics nobody touches."""
+    while True:
+        await asyncio.sleep(limits.EXPIRY_INTERVAL_S)
+        server.engine.expire_all()

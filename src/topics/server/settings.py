@@ -1,0 +1,174 @@
+"""Settings from the environment: every TOPICS_ variable is read here, once, and nowhere else.
+
+A value the server cannot use refuses to start, naming the variable and what it takes.
+"""
+
+import os
+from collections.abc import MutableMapping
+from ipaddress import ip_address
+
+from msgspec import Struct
+
+from topics import limits
+from topics.api.auth import KeyStore, parse_keys
+from topics.errors import ConfigurationError
+
+_BOOLEANS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+_LOG_LEVELS = {
+    "trace": "DEBUG",
+    "debug": "DEBUG",
+    "info": "INFO",
+    "warn": "WARNING",
+    "error": "ERROR",
+    "off": "CRITICAL",
+}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    host: str
+    port: int
+    port_file: str
+    keys: KeyStore
+    allow_insecure_no_auth: bool
+    probe_auth: bool
+    log_level: str
+    data_dir: str
+    cold_dir: str
+    wal_shards: int
+    segment_events_max: int
+    segment_bytes_max: int
+    segment_age_ms_max: int
+    hot_retain_segments: int
+    hot_retain_bytes: int
+    body_bytes_max: int
+    batch_records_max: int
+    record_bytes_max: int
+    meta_bytes_max: int
+    tag_bytes_max: int
+    node_bytes_max: int
+    diff_limit_max: int
+    claim_max: int
+    watch_topics_max: int
+    topics_max: int
+    routers_max: int
+    watch_sessions_max: int
+    sse_connections_max: int
+    sse_connections_per_key_max: int
+    inflight_per_key_max: int
+    total_bytes_max: int
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class _Environment:
+    """Reads typed values out of a mapping; a variable that is empty counts as not set."""
+
+    def __init__(self, values: MutableMapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str, default: str) -> str:
+        return self._values.get(name, "").strip() or default
+
+    def boolean(self, name: str) -> bool:
+        value = self.text(name, "0").lower()
+        if value not in _BOOLEANS:
+            raise ConfigurationError(f"{name}={value!r}: use 1 or 0")
+        return _BOOLEANS[value]
+
+    def number(self, name: str, default: int, minimum: int, maximum: int = limits.U64_MAX) -> int:
+        value = self.text(name, str(default))
+        if not (value.isascii() and value.isdigit()):
+            raise ConfigurationError(f"{name}={value!r}: use a whole number")
+        number = int(value)
+        if not minimum <= number <= maximum:
+            raise ConfigurationError(f"{name}={value}: use a number from {minimum} to {maximum}")
+        return number
+
+
+def read_settings(environment: MutableMapping[str, str] | None = None) -> Settings:
+    """The settings of this process. TOPICS_API_KEYS is taken out of the environment: only digests stay."""
+    values = os.environ if environment is None else environment
+    env = _Environment(values)
+    host, port = _read_address(env)
+    settings = Settings(
+        host=host,
+        port=port,
+        port_file=env.text("TOPICS_PORT_FILE", ""),
+        keys=parse_keys(values.pop("TOPICS_API_KEYS", "")),
+        allow_insecure_no_auth=env.boolean("TOPICS_ALLOW_INSECURE_NO_AUTH"),
+        probe_auth=env.boolean("TOPICS_PROBE_AUTH"),
+        log_level=_read_log_level(env),
+        data_dir=env.text("TOPICS_DATA_DIR", "./topics-data"),
+        cold_dir=env.text("TOPICS_COLD_DIR", ""),
+        wal_shards=env.number("TOPICS_WAL_SHARDS", min(os.cpu_count() or 1, 8), 1, 64),
+        segment_events_max=env.number("TOPICS_SEGMENT_MAX_EVENTS", limits.SEGMENT_EVENTS_MAX, 1, limits.U32_MAX),
+        segment_bytes_max=env.number("TOPICS_SEGMENT_MAX_BYTES", limits.SEGMENT_BYTES_MAX, 1, limits.GIB),
+        segment_age_ms_max=env.number("TOPICS_SEGMENT_MAX_AGE_MS", limits.SEGMENT_AGE_MS_MAX, 0),
+        hot_retain_segments=env.number("TOPICS_HOT_RETAIN_SEGMENTS", limits.HOT_RETAIN_SEGMENTS, 0),
+        hot_retain_bytes=env.number("TOPICS_HOT_RETAIN_BYTES", 0, 0),
+        body_bytes_max=env.number("TOPICS_MAX_BODY_BYTES", limits.BODY_BYTES_MAX, 1, limits.GIB),
+        batch_records_max=env.number("TOPICS_MAX_BATCH_RECORDS", limits.BATCH_RECORDS_MAX, 1),
+        record_bytes_max=env.number("TOPICS_MAX_RECORD_BYTES", limits.RECORD_BYTES_MAX, 1, limits.GIB),
+        meta_bytes_max=env.number("TOPICS_MAX_META_BYTES", limits.META_BYTES_MAX, 0, limits.GIB),
+        tag_bytes_max=env.number("TOPICS_MAX_TAG_BYTES", limits.TAG_BYTES_MAX, 0, limits.U16_MAX),
+        node_bytes_max=env.number("TOPICS_MAX_NODE_BYTES", limits.NODE_BYTES_MAX, 0, limits.U16_MAX),
+        diff_limit_max=env.number("TOPICS_MAX_LIMIT", limits.DIFF_LIMIT_MAX, 1, limits.U32_MAX),
+        claim_max=env.number("TOPICS_MAX_CLAIM", limits.CLAIM_MAX, 1, limits.U32_MAX),
+        watch_topics_max=env.number("TOPICS_MAX_WATCH_TOPICS", limits.WATCH_TOPICS_MAX, 1, limits.U32_MAX),
+        topics_max=env.number("TOPICS_MAX_TOPICS", limits.TOPICS_MAX, 0),
+        routers_max=env.number("TOPICS_MAX_ROUTERS", limits.ROUTERS_MAX, 0),
+        watch_sessions_max=env.number("TOPICS_MAX_WATCH_SESSIONS", limits.WATCH_SESSIONS_MAX, 0),
+        sse_connections_max=env.number("TOPICS_MAX_SSE_CONNECTIONS", limits.SSE_CONNECTIONS_MAX, 0),
+        sse_connections_per_key_max=env.number(
+            "TOPICS_MAX_SSE_CONNECTIONS_PER_KEY", limits.SSE_CONNECTIONS_PER_KEY_MAX, 0
+        ),
+        inflight_per_key_max=env.number("TOPICS_MAX_INFLIGHT_PER_KEY", limits.INFLIGHT_PER_KEY_MAX, 0),
+        total_bytes_max=env.number("TOPICS_MAX_TOTAL_BYTES", limits.TOTAL_BYTES_MAX, 0),
+    )
+    if not settings.is_loopback and not settings.keys and not settings.allow_insecure_no_auth:
+        raise ConfigurationError(
+            f"TOPICS_HOST={settings.host} is reachable from other machines and no API keys are set: anybody could "
+            "read and delete everything. Set TOPICS_API_KEYS, bind to 127.0.0.1, or, only in a private network, "
+            "set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
+        )
+    return settings
+
+
+def _read_address(env: _Environment) -> tuple[str, int]:
+    """TOPICS_HOST may also be host:port (an IPv6 address then in brackets); TOPICS_PORT wins."""
+    host = env.text("TOPICS_HOST", "127.0.0.1")
+    port = 4000
+    before, separator, after = host.rpartition(":")
+    if separator and (":" not in before or (before.startswith("[") and before.endswith("]"))):
+        if not (after.isascii() and after.isdigit() and int(after) <= limits.U16_MAX):
+            raise ConfigurationError(f"TOPICS_HOST={host!r}: the part after ':' is not a port")
+        host, port = before, int(after)
+    return host.strip("[]"), env.number("TOPICS_PORT", port, 0, limits.U16_MAX)
+
+
+def _read_log_level(env: _Environment) -> str:
+    name = "TOPICS_LOG"
+    value = env.text(name, "")
+    if not value:
+        # The name the variable has in the API's documentation; only a plain level is understood.
+        name, value = "RUST_LOG", env.text("RUST_LOG", "info")
+    level = _LOG_LEVELS.get(value.lower())
+    if level is None:
+        raise ConfigurationError(f"{name}={value!r}: use one of {', '.join(_LOG_LEVELS)}")
+    return level

@@ -1,0 +1,115 @@
+"""Request bodies, field for field as the API document has them, and how bytes become one.
+
+Unknown fields are ignored, the last of a repeated field counts, and nothing is guessed: an integer
+is not a float, a string or a boolean. Payloads stay the bytes they came as.
+"""
+
+import re
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from topics import limits
+from topics.errors import InvalidRequest
+from topics.model.config import TopicConfigPatch, Unsigned
+from topics.model.record import NewRecord
+
+
+def _check_u64(value: int | None, field: str) -> None:
+    if value is not None and value > limits.U64_MAX:
+        # msgspec turns this into a ValidationError with the path of this object.
+        raise ValueError(f"`{field}` is beyond the largest unsigned 64-bit integer")
+
+
+class WriteRequest(Struct, gc=False):
+    """Appends one or many records."""
+
+    records: Annotated[list[NewRecord], Meta(description="Seqs are assigned in this order, contiguously.")]
+    node: Annotated[str | None, Meta(description="Origin of every record that names none itself.")] = None
+    idempotency_key: Annotated[
+        str | None, Meta(description="Used again within the window: the original seqs, nothing appended.")
+    ] = None
+    create: Annotated[bool | None, Meta(description="false: 404 instead of creating the topic.")] = None
+    config: Annotated[TopicConfigPatch | None, Meta(description="Applied only if this write creates the topic.")] = None
+    disable_backpressure: Annotated[bool, Meta(description="Wait under load instead of a 429.")] = False
+
+
+class DiffRequest(Struct, gc=False):
+    """Reads the records after a cursor."""
+
+    from_seq: Annotated[Unsigned, Meta(description="Exclusive: records with a greater $seq.")] = 0
+    limit: Annotated[Unsigned, Meta(description="At most 1000; 0 is the default.")] = limits.DIFF_LIMIT_DEFAULT
+    node: Annotated[
+        str | list[str] | None, Meta(description="The reader's own identities: their records are left out.")
+    ] = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: Annotated[Unsigned, Meta(description="Long poll; at most 30000.")] = 0
+
+    def __post_init__(self) -> None:
+        _check_u64(self.from_seq, "from_seq")
+        _check_u64(self.limit, "limit")
+        _check_u64(self.wait_ms, "wait_ms")
+
+
+class DeleteRecordsRequest(Struct):
+    """Deletes records for good, by seq and/or by tag."""
+
+    before_seq: Annotated[Unsigned | None, Meta(description="Records with a smaller $seq.")] = None
+    match: Annotated[
+        str | list[str] | None,
+        Meta(description='["tag","Eq",text], ["tag","Glob","prefix*"], or a string.'),
+    ] = None
+
+    def __post_init__(self) -> None:
+        _check_u64(self.before_seq, "before_seq")
+
+
+Body = TypeVar("Body")
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {
+    body: msgspec.json.Decoder(body) for body in (TopicConfigPatch, WriteRequest, DiffRequest, DeleteRecordsRequest)
+}
+
+
+def decode(body: bytes, into: type[Body]) -> Body:
+    """The request in `body`, or InvalidRequest naming the field that is wrong."""
+    try:
+        if not body.isascii():
+            # Payloads are not decoded below, so this is where their UTF-8 is checked.
+            body.decode()
+        request: Body = _decoders[into].decode(body)
+    except msgspec.ValidationError as error:
+        _refuse_field(str(error))
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"the body is not valid UTF-8 (byte {error.start})") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+    return request
+
+
+_WITH_PATH = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
+_QUOTED_FIELD = re.compile(r"`(?P<field>\w+)` (?P<problem>is beyond .*)", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<field>\w+)`")
+
+
+def _refuse_field(message: str) -> NoReturn:
+    """Turns "Expected `int`, got `str` - at `$.records[0].tag`" into an error that names the field."""
+    found = _WITH_PATH.fullmatch(message)
+    problem, path = (found["problem"], found["path"]) if found else (message, "")
+    if missing := _MISSING.fullmatch(problem):
+        path, problem = _join(path, missing["field"]), "is required"
+    elif beyond := _QUOTED_FIELD.fullmatch(problem):
+        path, problem = _join(path, beyond["field"]), beyond["problem"]
+    else:
+        problem = problem[:1].lower() + problem[1:].replace("`", "")
+    if not path:
+        raise InvalidRequest(f"the body: {problem}") from None
+    raise InvalidRequest.in_field(path, problem) from None
+
+
+def _join(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field
