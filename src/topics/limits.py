@@ -77,6 +77,11 @@ LINGER_BYTES_MAX = 128 * MIB
 SWEEP_INTERVAL_S = 1.0
 SHUTDOWN_GRACE_S = 10.0
 
+# Seqs reserved ahead of need for topics of class `disk`
+SEQ_RESERVATION_MIN = 64
+SEQ_RESERVATION_MAX = 65_536
+SEQ_RESERVATION_PACE_MS = 1000
+
 # Memory blocks of a topic's log (the unit of reclaim)
 SEGMENT_EVENTS_MAX = 10_000
 SEGMENT_BYTES_MAX = 64 * MIB

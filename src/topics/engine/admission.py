@@ -12,7 +12,7 @@ from msgspec import Raw, UnsetType
 from topics import limits
 from topics.engine.block import Batch
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord, quote
+from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord, render_fragment
 
 _decode_meta = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -44,7 +44,6 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
     tags: list[str | None] = []
     meta_at: list[int] = []
     total_bytes = 0
-    middle = b',"$ts":%d,"data":' % ts
     seq = first_seq
     for record in records:
         data = record.data
@@ -60,23 +59,16 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
                 field=f"records[{seq - first_seq}]",
                 max=bounds.record_bytes_max,
             )
-        size = RECORD_OVERHEAD_BYTES + data_bytes + meta_bytes
+        size = RECORD_OVERHEAD_BYTES + data_bytes + (meta_bytes and meta_bytes + 1)
         if tag is not None:
             size += byte_length(tag, bounds.tag_bytes_max, "tag", seq - first_seq)
         if node is None:
             node = default_node
-        if node is None:
-            head = middle
-        else:
+        if node is not None:
             size += byte_length(node, bounds.node_bytes_max, "node", seq - first_seq)
-            head = b',"$ts":%d,"$node":%b,"data":' % (ts, quote(node))
-        if meta_bytes:
-            text = b"".join((b'{"$seq":%d' % seq, head, data, b',"meta":', meta, b"}"))
-            meta_at.append(len(text) - meta_bytes - 9)  # len(',"meta":') + len('}')
-        else:
-            text = b"".join((b'{"$seq":%d' % seq, head, data, b"}"))
-            meta_at.append(0)
-        fragments.append(text)
+        fragment, at = render_fragment(seq, ts, node, data, meta)
+        fragments.append(fragment)
+        meta_at.append(at)
         sizes.append(size)
         nodes.append(node)
         tags.append(tag)

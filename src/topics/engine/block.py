@@ -1,4 +1,7 @@
-"""A block: a run of consecutive seqs of one topic, held in memory. The unit a log is reclaimed by.
+"""A block: a run of consecutive seqs of one topic. The unit a log is sealed and reclaimed by.
+
+`AnyBlock` is what a log needs of one. `Block` is the kind that is still written to, held in memory; storage
+has the kind that lives in a sealed segment.
 
 Columns instead of record objects: position i of every column is seq `first_seq + i`. A dead position
 (deleted, evicted or expired) has no fragment any more; its slot stays until the whole block goes, so
@@ -7,8 +10,61 @@ that seq to position remains plain arithmetic.
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Protocol
 
+from topics.model.record import with_tag, without_meta
 from topics.model.tag_match import TagMatch
+
+
+class AnyBlock(Protocol):
+    """Positions count from 0; position i is seq `first_seq + i`."""
+
+    @property
+    def first_seq(self) -> int: ...
+
+    @property
+    def last_seq(self) -> int: ...
+
+    @property
+    def live_count(self) -> int: ...
+
+    @property
+    def live_bytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def is_live(self, position: int) -> bool: ...
+
+    def kill(self, position: int, *, deleted: bool) -> int:
+        """Frees a live position, `deleted` on purpose or lost; returns the bytes it held."""
+        ...
+
+    def first_live(self, start: int) -> int:
+        """The first live position from `start` on, or len(self)."""
+        ...
+
+    def last_live(self) -> int:
+        """The last live position. There must be one."""
+        ...
+
+    def expired_before(self, oldest_ts: int) -> int:
+        """How many positions have a timestamp below `oldest_ts`: they are a prefix."""
+        ...
+
+    def matching(self, match: TagMatch) -> list[int]:
+        """The live positions whose tag matches. Looks into the tag index, never along the block."""
+        ...
+
+    def window(self, start: int, size: int) -> tuple[Sequence[int], int]:
+        """The next `size` live positions from `start`, and the position to go on from."""
+        ...
+
+    def render(
+        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
+    ) -> list[bytes]:
+        """The text of the chosen live positions. A reader's own record becomes an empty text."""
+        ...
 
 
 class Batch:
@@ -37,7 +93,9 @@ class Block:
     __slots__ = (
         "_positions_by_tag",
         "_sorted_tags",
+        "closed",
         "first_seq",
+        "flushed_count",
         "fragments",
         "has_meta",
         "live_bytes",
@@ -47,6 +105,7 @@ class Block:
         "sizes",
         "tags",
         "timestamps",
+        "unflagged",
     )
 
     def __init__(self, first_seq: int) -> None:
@@ -60,6 +119,9 @@ class Block:
         self.has_meta = False
         self.live_count = 0
         self.live_bytes = 0
+        self.closed = False  # takes no more records: it is being sealed
+        self.flushed_count = 0  # positions that are in a segment file
+        self.unflagged: list[int] = []  # flushed positions deleted since, whose flag byte is not set yet
         self._positions_by_tag: dict[str, list[int]] = {}
         self._sorted_tags: list[str] | None = None
 
@@ -95,8 +157,9 @@ class Block:
     def has_tags(self) -> bool:
         return bool(self._positions_by_tag)
 
-    def kill(self, position: int) -> int:
-        """Frees a live position; returns the bytes it held."""
+    def kill(self, position: int, *, deleted: bool) -> int:
+        if deleted and position < self.flushed_count:
+            self.unflagged.append(position)
         self.fragments[position] = None
         self.nodes[position] = None
         self.tags[position] = None
@@ -105,8 +168,10 @@ class Block:
         self.live_bytes -= size
         return size
 
+    def is_live(self, position: int) -> bool:
+        return self.fragments[position] is not None
+
     def first_live(self, start: int) -> int:
-        """The first live position from `start` on, or len(self)."""
         fragments = self.fragments
         end = len(fragments)
         while start < end and fragments[start] is None:
@@ -114,18 +179,15 @@ class Block:
         return start
 
     def last_live(self) -> int:
-        """The last live position. There must be one."""
         position = len(self.fragments) - 1
         while self.fragments[position] is None:
             position -= 1
         return position
 
     def expired_before(self, oldest_ts: int) -> int:
-        """How many positions have a timestamp below `oldest_ts`: they are a prefix."""
         return bisect_left(self.timestamps, oldest_ts)
 
     def matching(self, match: TagMatch) -> list[int]:
-        """The live positions whose tag matches. Looks into the tag index, never along the block."""
         if not match.is_prefix:
             tags = [match.text] if match.text in self._positions_by_tag else []
         else:
@@ -141,3 +203,44 @@ class Block:
         while end < len(ordered) and ordered[end].startswith(prefix):
             end += 1
         return ordered[start:end]
+
+    def window(self, start: int, size: int) -> tuple[Sequence[int], int]:
+        end = len(self.fragments)
+        if self.live_count == end:
+            stop = min(start + size, end)
+            return range(start, stop), stop
+        chosen: list[int] = []
+        if self.live_count == 0:
+            return chosen, end
+        fragments = self.fragments
+        for position in range(start, end):
+            if fragments[position] is not None:
+                chosen.append(position)
+                if len(chosen) == size:
+                    return chosen, position + 1
+        return chosen, end
+
+    def render(
+        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
+    ) -> list[bytes]:
+        fragments: list[bytes]
+        if isinstance(chosen, range):
+            fragments = self.fragments[chosen.start : chosen.stop]  # type: ignore[assignment]  # all live
+        else:
+            fragments = [self.fragments[position] for position in chosen]  # type: ignore[misc]
+        if not include_meta and self.has_meta:
+            fragments = [
+                without_meta(fragment, self.meta_at[position]) if self.meta_at[position] else fragment
+                for fragment, position in zip(fragments, chosen, strict=True)
+            ]
+        if include_tags and self.has_tags:
+            fragments = [
+                fragment if tag is None else with_tag(fragment, tag)
+                for fragment, tag in zip(fragments, map(self.tags.__getitem__, chosen), strict=True)
+            ]
+        if own_nodes:
+            fragments = [
+                b"" if self.nodes[position] in own_nodes else fragment
+                for fragment, position in zip(fragments, chosen, strict=True)
+            ]
+        return fragments

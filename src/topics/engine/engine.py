@@ -1,18 +1,23 @@
-"""The engine: every operation on topics, as plain synchronous calls. Validate, decide, apply, wake.
+"""The engine: every operation on topics, as plain synchronous calls. Validate, decide, journal, apply, wake.
 
-Deterministic: the clock is handed in, and there are no sockets, files, threads or tasks. All calls
-come from one thread, so a call sees the effects of all calls before it and of none after it.
+Deterministic: the clock is handed in, and there are no sockets, files, threads or tasks. All calls come from
+one thread, so a call sees the effects of all calls before it and of none after it.
+
+An operation that has to be durable before anybody may see it returns a `commit`: its result holds once that is
+done. A call whose answer would reveal something not yet durable raises `Busy`.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
+from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
-from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.engine.topic import Staged, Topic
+from topics.engine.topic_log import ReadBatch, ReadOptions, TopicLog
 from topics.errors import (
     InvalidRequest,
     RecordTooLarge,
@@ -21,7 +26,7 @@ from topics.errors import (
     TopicNotEmpty,
     TopicNotFound,
 )
-from topics.model.config import DEFAULT_CONFIG, Discard, TopicConfigPatch, merge
+from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
 from topics.model.names import check_topic_name
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
@@ -33,6 +38,8 @@ class EngineLimits(NamedTuple):
     write: WriteLimits = WriteLimits()
     topics_max: int = limits.TOPICS_MAX
     total_bytes_max: int = limits.TOTAL_BYTES_MAX
+    block_events_max: int = limits.SEGMENT_EVENTS_MAX
+    block_bytes_max: int = limits.SEGMENT_BYTES_MAX
 
 
 class Write(NamedTuple):
@@ -51,6 +58,30 @@ class Appended(NamedTuple):
     record_count: int
     created: bool
     deduped: bool
+    commit: Commit | None = None
+    journal_ns: int = 0
+
+
+class PutTopic(NamedTuple):
+    topic: Topic
+    created: bool
+    commit: Commit | None
+
+
+class DeletedTopic(NamedTuple):
+    deleted: bool
+    commit: Commit | None
+
+
+class DeletedRecords:
+    """`count`, how many were live until then, is known once the commit, if there is one, is done."""
+
+    __slots__ = ("commit", "count", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.count = 0
+        self.commit: Commit | None = None
 
 
 class Page(NamedTuple):
@@ -60,31 +91,45 @@ class Page(NamedTuple):
 
 
 class Engine:
-    def __init__(self, clock: Clock, bounds: EngineLimits = EngineLimits()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        clock: Clock,
+        bounds: EngineLimits = EngineLimits(),  # noqa: B008 - immutable
+        journal: Journal = NoJournal(),  # noqa: B008 - stateless
+    ) -> None:
         self._clock = clock
         self._limits = bounds
-        self._epoch = 0
+        self._journal = journal
         self._with_ttl: set[Topic] = set()
+        # Names a control operation is under way for, and those of them that do not exist yet.
+        self._pending: dict[str, Commit] = {}
+        self._pending_new = 0
         self.topics = Registry()
+        self.next_topic_id = 1
         self.bytes_live = 0
         self.records_live = 0
 
     # Topics
 
-    def put_topic(self, name: str, patch: TopicConfigPatch) -> tuple[Topic, bool]:
-        """Creates the topic or merges `patch` into its configuration; says whether it was created."""
+    def put_topic(self, name: str, patch: TopicConfigPatch) -> PutTopic:
+        """Creates the topic or merges `patch` into its configuration."""
         check_topic_name(name)
+        self._await_control(name)
         topic = self.topics.get(name)
+        now_ms = self._clock.now_ms()
         if topic is None:
-            return self._add_topic(self._new_topic(name, patch)), True
+            topic = self._new_topic(name, patch)
+            self._journal.admit(topic.topic_id)
+            commit = self._create(topic, now_ms, gated=True)
+            self._when_durable(name, commit, lambda: self._add_topic(topic), new=True)
+            return PutTopic(topic, created=True, commit=commit)
         config = merge(name, topic.config, patch, exists=True)
-        if config != topic.config:
-            now_ms = self._clock.now_ms()
-            self._current(topic, now_ms)  # what the old TTL took stays taken
-            topic.config = config
-            self._note_ttl(topic)
-            self._trim(topic, now_ms)
-        return topic, False
+        if config == topic.config:
+            return PutTopic(topic, created=False, commit=None)
+        self._journal.admit(topic.topic_id)
+        commit = self._journal.update_config(topic.topic_id, now_ms, config)
+        self._when_durable(name, commit, lambda: self._configure(topic, config))
+        return PutTopic(topic, created=False, commit=commit)
 
     def find_topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -109,31 +154,34 @@ class Engine:
             page.append(self.topic(name, touch=touch))
         return Page(page, after, more=False)
 
-    def delete_topic(self, name: str, *, if_empty: bool = False) -> bool:
-        """Removes the topic with all it holds; False when there was none."""
+    def delete_topic(self, name: str, *, if_empty: bool = False) -> DeletedTopic:
+        """Removes the topic with all it holds."""
         check_topic_name(name)
+        self._await_control(name)
         topic = self.topics.get(name)
         if topic is None:
-            return False
-        self._current(topic, self._clock.now_ms())
-        if if_empty and topic.log.count:
+            return DeletedTopic(deleted=False, commit=None)
+        now_ms = self._clock.now_ms()
+        self._current(topic, now_ms)
+        if if_empty and topic.log.count + topic.staged_count:
+            if topic.staged:
+                raise Busy(topic.staged[-1].commit)
             raise TopicNotEmpty(
                 f'topic "{name}" holds {topic.log.count} records and if_empty was set',
                 topic=name,
                 count=topic.log.count,
             )
-        self.topics.remove(name)
-        self._with_ttl.discard(topic)
-        self.bytes_live -= topic.log.bytes
-        self.records_live -= topic.log.count
-        topic.deleted = True
-        topic.wake_all()
-        return True
+        self._journal.admit(topic.topic_id)
+        commit = self._journal.delete_topic(topic.topic_id, now_ms)
+        self._when_durable(name, commit, lambda: self._remove_topic(topic))
+        return DeletedTopic(deleted=True, commit=commit)
 
     # Records
 
     def append(self, name: str, write: Write) -> Appended:
         """Appends all records of the write with contiguous seqs, or none."""
+        if self._pending:
+            self._await_control(name)
         topic = self.topics.get(name)
         created = topic is None
         if topic is None:
@@ -147,18 +195,30 @@ class Engine:
             _check_key(key)
             earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
             if earlier is not None:
-                return Appended(topic, earlier.first_seq, earlier.record_count, created=False, deduped=True)
-        log = topic.log
-        first_seq = log.head_seq + 1
-        ts = log.next_ts(now_ms)
+                waiting = topic.staged[-1].commit if earlier.first_seq > topic.log.head_seq else None
+                return Appended(topic, earlier.first_seq, earlier.record_count, False, True, waiting)
+        first_seq = topic.assigned_seq + 1
+        ts = max(now_ms, topic.assigned_ts)
         batch = admit(write.records, write.node, first_seq, ts, self._limits.write)
         self._check_room(self._current(topic, now_ms), batch)
-        if created:
-            self._add_topic(topic)
-        self._publish(topic, batch, ts)
+        started_ns = self._clock.monotonic_ns()
+        commit = self._hand_over(topic, batch, ts, key, now_ms, created=created)
+        journal_ns = self._clock.monotonic_ns() - started_ns
+        count = len(batch.fragments)
+        topic.assigned_seq += count
+        topic.assigned_ts = ts
         if key is not None:
-            topic.keys.remember(key, first_seq, len(batch.fragments), now_ms)
-        return Appended(topic, first_seq, len(batch.fragments), created, deduped=False)
+            topic.keys.remember(key, first_seq, count, now_ms)
+        if commit is None:
+            if created:
+                self._add_topic(topic)
+            self._publish(topic, batch, ts)
+        else:
+            if created:
+                self._when_durable(name, commit, lambda: self._add_topic(topic), new=True)
+            topic.stage(Staged(batch, ts, key, commit))
+            commit.when_done(lambda _: self._settle(topic))
+        return Appended(topic, first_seq, count, created, False, commit, journal_ns)
 
     def read(self, name: str, from_seq: int, options: ReadOptions) -> tuple[Topic, ReadBatch]:
         topic = self.topic(name, touch=True)
@@ -166,39 +226,195 @@ class Engine:
             options = options._replace(own_nodes=frozenset())
         return topic, topic.log.read(from_seq, options)
 
-    def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> tuple[Topic, int]:
-        """Removes records for good, by seq and/or by tag; says how many were live until now."""
+    def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
+        """Removes records for good, by seq and/or by tag."""
+        if self._pending:
+            self._await_control(name)
         topic = self.topic(name)
+        # Point in time: nothing that is not published yet is touched.
+        bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
+        result = DeletedRecords(topic)
+        if topic.config.durability is not Durability.EPHEMERAL:
+            self._journal.admit(topic.topic_id)
+            gated = topic.config.durability is Durability.FSYNC
+            result.commit = self._journal.delete_records(
+                topic.topic_id, self._clock.now_ms(), bound, match, gated=gated
+            )
+
+        def apply(commit: Commit | None) -> None:
+            if commit is None or commit.error is None:
+                result.count = self.remove_records(topic, bound, match)
+
+        if result.commit is None:
+            apply(None)
+        else:
+            result.commit.when_done(apply)
+        return result
+
+    def remove_records(self, topic: Topic, bound: int, match: TagMatch | None) -> int:
+        """Applies a delete that has been decided; returns how many records it took."""
         log = topic.log
         bytes_before, count_before = log.bytes, log.count
-        bound = log.head_seq + 1 if before_seq is None else min(before_seq, log.head_seq + 1)
         deleted = log.delete_before(bound) if match is None else log.delete_matching(match, bound)
         self._account(topic, bytes_before, count_before)
-        return topic, deleted
+        return deleted
 
     def expire_all(self) -> None:
-        """Gives back what TTLs have taken, also in topics nobody reads."""
+        """Gives back what TTLs have taken, also in topics nobody reads, and has it noted."""
         now_ms = self._clock.now_ms()
         for topic in self._with_ttl:
             self._current(topic, now_ms)
+            if topic.noted_ttl_seq != topic.log.ttl_lost_seq:
+                topic.noted_ttl_seq = topic.log.ttl_lost_seq
+                if topic.config.durability is not Durability.EPHEMERAL:
+                    self._journal.watermark(topic.topic_id, now_ms, topic.noted_ttl_seq)
 
-    # The parts
+    # Deciding
 
     def _new_topic(self, name: str, patch: TopicConfigPatch) -> Topic:
-        return Topic(name, self._epoch + 1, merge(name, DEFAULT_CONFIG, patch, exists=False))
-
-    def _add_topic(self, topic: Topic) -> Topic:
-        if self._limits.topics_max and len(self.topics) >= self._limits.topics_max:
+        if self._limits.topics_max and len(self.topics) + self._pending_new >= self._limits.topics_max:
             raise Throttled(
                 f"this server holds {self._limits.topics_max} topics, as many as it may",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_topics",
                 max=self._limits.topics_max,
             )
-        self._epoch = topic.epoch
+        config = merge(name, DEFAULT_CONFIG, patch, exists=False)
+        return Topic(name, self.next_topic_id, config, self.new_log())
+
+    def new_log(self) -> TopicLog:
+        return TopicLog(self._limits.block_events_max, self._limits.block_bytes_max)
+
+    def _check_room(self, topic: Topic, batch: Batch) -> None:
+        config = topic.config
+        if config.cap_bytes or config.cap_records:
+            try:
+                _check_caps(topic, batch)
+            except TopicFull:
+                if topic.staged:
+                    raise Busy(topic.staged[-1].commit) from None
+                raise
+        total_max = self._limits.total_bytes_max
+        if total_max and self.bytes_live + topic.staged_bytes + batch.total_bytes > total_max:
+            if topic.staged:
+                raise Busy(topic.staged[-1].commit)
+            raise Throttled(
+                f"this server may hold {total_max} bytes of records and holds {self.bytes_live}; "
+                f"this write brings {batch.total_bytes}",
+                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
+                limit="max_total_bytes",
+                max=total_max,
+            )
+
+    # Journalling
+
+    def _await_control(self, name: str) -> None:
+        commit = self._pending.get(name)
+        if commit is not None:
+            raise Busy(commit)
+
+    def _create(self, topic: Topic, now_ms: int, *, gated: bool) -> Commit | None:
+        ceiling = 0
+        if topic.config.durability is Durability.DISK:
+            ceiling = topic.next_ceiling(0, now_ms) or 0
+        commit = self._journal.create_topic(topic.topic_id, now_ms, topic.name, topic.config, ceiling, gated=gated)
+        self.next_topic_id = topic.topic_id + 1
+        self._note_ceiling(topic, ceiling, commit)
+        return commit
+
+    def _hand_over(
+        self, topic: Topic, batch: Batch, ts: int, key: str | None, now_ms: int, *, created: bool
+    ) -> Commit | None:
+        """Gives a write to the journal; returns the commit to wait for, if its class has to."""
+        durability = topic.config.durability
+        gated = durability is Durability.FSYNC or bool(topic.staged)
+        if created or durability is not Durability.EPHEMERAL or topic.staged:
+            self._journal.admit(topic.topic_id)
+        created_commit = None
+        if created:
+            # A `disk` topic has no seqs reserved yet, so its first write waits for that.
+            created_commit = self._create(topic, now_ms, gated=gated or durability is Durability.DISK)
+        if durability is Durability.EPHEMERAL and not topic.staged:
+            return created_commit
+        last_seq = topic.assigned_seq + len(batch.fragments)
+        if durability is Durability.DISK:
+            ceiling = topic.next_ceiling(last_seq, now_ms)
+            if ceiling is not None:
+                self._note_ceiling(topic, ceiling, self._journal.reserve(topic.topic_id, now_ms, ceiling))
+            gated = gated or (last_seq > topic.ceiling)
+        return self._journal.append(
+            topic.topic_id,
+            topic.assigned_seq + 1,
+            ts,
+            batch.fragments,
+            batch.meta_at,
+            batch.nodes,
+            batch.tags,
+            key,
+            gated=gated,
+        )
+
+    def _note_ceiling(self, topic: Topic, ceiling: int, commit: Commit | None) -> None:
+        topic.requested_ceiling = max(topic.requested_ceiling, ceiling)
+
+        def reserved(done: Commit | None) -> None:
+            if done is None or done.error is None:
+                topic.ceiling = max(topic.ceiling, ceiling)
+
+        if commit is None:
+            reserved(None)
+        else:
+            commit.when_done(reserved)
+
+    def _when_durable(
+        self, name: str, commit: Commit | None, apply: Callable[[], object], *, new: bool = False
+    ) -> None:
+        """Applies a control operation once it is durable; until then the name is closed for others."""
+        if commit is None:
+            apply()
+            return
+        self._pending[name] = commit
+        self._pending_new += new
+
+        def done(commit: Commit) -> None:
+            del self._pending[name]
+            self._pending_new -= new
+            if commit.error is None:
+                apply()
+
+        commit.when_done(done)
+
+    def _settle(self, topic: Topic) -> None:
+        """Publishes, in order, the staged writes that are durable; drops those that failed."""
+        while topic.staged and topic.staged[0].commit.done:
+            staged = topic.unstage()
+            if staged.commit.error is None:
+                self._publish(topic, staged.batch, staged.ts)
+            elif staged.key is not None:
+                topic.keys.forget(staged.key)
+
+    # Applying
+
+    def _add_topic(self, topic: Topic) -> None:
         self.topics.add(topic)
         self._note_ttl(topic)
-        return topic
+
+    def _remove_topic(self, topic: Topic) -> None:
+        self.topics.remove(topic.name)
+        self._with_ttl.discard(topic)
+        self.bytes_live -= topic.log.bytes
+        self.records_live -= topic.log.count
+        topic.deleted = True
+        topic.wake_all()
+
+    def _configure(self, topic: Topic, config: TopicConfig) -> None:
+        now_ms = self._clock.now_ms()
+        self._current(topic, now_ms)  # what the old TTL took stays taken
+        topic.config = config
+        self._note_ttl(topic)
+        self._current(topic, now_ms)
+        if config.discard is Discard.OLD:
+            self._evict(topic)
 
     def _note_ttl(self, topic: Topic) -> None:
         if topic.config.ttl_ms:
@@ -215,40 +431,22 @@ class Engine:
             self._account(topic, bytes_before, count_before)
         return topic
 
-    def _trim(self, topic: Topic, now_ms: int) -> None:
-        """Applies a changed TTL or cap to what is there."""
-        self._current(topic, now_ms)
-        config = topic.config
-        if config.discard is Discard.OLD:
-            log = topic.log
+    def _publish(self, topic: Topic, batch: Batch, ts: int) -> None:
+        log = topic.log
+        log.append(batch, ts)
+        self.bytes_live += batch.total_bytes
+        self.records_live += len(batch.fragments)
+        if topic.config.discard is Discard.OLD:
+            self._evict(topic)
+        topic.last_write_ts = ts
+        topic.wake_all()
+
+    def _evict(self, topic: Topic) -> None:
+        config, log = topic.config, topic.log
+        if config.cap_records or config.cap_bytes:
             bytes_before, count_before = log.bytes, log.count
             log.evict(config.cap_records, config.cap_bytes)
             self._account(topic, bytes_before, count_before)
-
-    def _check_room(self, topic: Topic, batch: Batch) -> None:
-        config = topic.config
-        if config.cap_bytes or config.cap_records:
-            _check_caps(topic, batch)
-        total_max = self._limits.total_bytes_max
-        if total_max and self.bytes_live + batch.total_bytes > total_max:
-            raise Throttled(
-                f"this server may hold {total_max} bytes of records and holds {self.bytes_live}; "
-                f"this write brings {batch.total_bytes}",
-                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
-                limit="max_total_bytes",
-                max=total_max,
-            )
-
-    def _publish(self, topic: Topic, batch: Batch, ts: int) -> None:
-        log = topic.log
-        bytes_before, count_before = log.bytes, log.count
-        log.append(batch, ts)
-        config = topic.config
-        if config.cap_records or config.cap_bytes:
-            log.evict(config.cap_records, config.cap_bytes)
-        self._account(topic, bytes_before, count_before)
-        topic.last_write_ts = ts
-        topic.wake_all()
 
     def _account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
         self.bytes_live += topic.log.bytes - bytes_before
@@ -283,9 +481,10 @@ def _check_caps(topic: Topic, batch: Batch) -> None:
             cap_records=config.cap_records,
             cap_bytes=config.cap_bytes,
         )
+    held_count, held_bytes = log.count + topic.staged_count, log.bytes + topic.staged_bytes
     if reject and (
-        (config.cap_records and log.count + count > config.cap_records)
-        or (config.cap_bytes and log.bytes + batch.total_bytes > config.cap_bytes)
+        (config.cap_records and held_count + count > config.cap_records)
+        or (config.cap_bytes and held_bytes + batch.total_bytes > config.cap_bytes)
     ):
         raise TopicFull(
             f'topic "{topic.name}" is full ({log.count} records, {log.bytes} bytes) and discards nothing; '

@@ -43,6 +43,9 @@ class IdempotencyKeys:
             del self._writes[next(iter(self._writes))]
         self._writes[key] = RememberedWrite(first_seq, count, self._forward(now_ms))
 
+    def forget(self, key: str) -> None:
+        self._writes.pop(key, None)
+
     def _forward(self, now_ms: int) -> int:
         # A wall clock that steps back must not reorder the front of the dictionary.
         self._latest_ms = max(self._latest_ms, now_ms)

@@ -1,8 +1,17 @@
-"""One topic: its identity, configuration, log, remembered keys, recency clocks and waiters."""
+"""One topic: its identity, configuration, log, remembered keys, recency clocks and waiters.
 
+Between assigned and published: a write to an `fsync` topic has its seqs (`assigned_seq`) but is *staged*,
+invisible, until it is durable. `log.head_seq` is the last published one.
+"""
+
+from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
+from topics import limits
+from topics.engine.block import Batch
 from topics.engine.idempotency import IdempotencyKeys
+from topics.engine.journal import Commit
 from topics.engine.priority import effective_priority
 from topics.engine.topic_log import TopicLog
 from topics.model.config import TopicConfig
@@ -10,37 +19,91 @@ from topics.model.config import TopicConfig
 Wake = Callable[[], None]
 
 
+class Staged(NamedTuple):
+    """A write that has its seqs and waits for its commit."""
+
+    batch: Batch
+    ts: int
+    key: str | None
+    commit: Commit
+
+
 class Topic:
-    """`epoch` tells this instance from an earlier one of the same name."""
+    """`topic_id` is never used twice, so it also tells this instance from an earlier one of the same name."""
 
     __slots__ = (
+        "_reservation",
+        "_reserved_at_ms",
         "_waiting",
+        "assigned_seq",
+        "assigned_ts",
+        "ceiling",
         "config",
         "deleted",
-        "epoch",
         "keys",
         "last_read_ts",
         "last_write_ts",
         "log",
         "name",
+        "noted_ttl_seq",
+        "requested_ceiling",
+        "staged",
+        "staged_bytes",
+        "staged_count",
+        "topic_id",
     )
 
-    def __init__(self, name: str, epoch: int, config: TopicConfig) -> None:
+    def __init__(self, name: str, topic_id: int, config: TopicConfig, log: TopicLog) -> None:
         self.name = name
-        self.epoch = epoch
-        self.log = TopicLog()
+        self.topic_id = topic_id
+        self.config = config
+        self.log = log
         self.keys = IdempotencyKeys()
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.deleted = False
+        self.assigned_seq = log.head_seq
+        self.assigned_ts = log.last_ts
+        self.staged: deque[Staged] = deque()
+        self.staged_count = 0
+        self.staged_bytes = 0
+        self.ceiling = 0  # no seq up to here is given out again after a crash
+        self.requested_ceiling = 0  # ceiling once the reservation under way is durable
+        self._reservation = limits.SEQ_RESERVATION_MIN
+        self._reserved_at_ms = 0
+        self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
         self._waiting: set[Wake] = set()
-        self.config = config
 
     def expire(self, now_ms: int) -> None:
         """Lets the clock take what the TTL says is gone."""
         if self.config.ttl_ms:
             # Expired: now - ts > ttl.
             self.log.expire(now_ms - self.config.ttl_ms)
+
+    def stage(self, staged: Staged) -> None:
+        self.staged.append(staged)
+        self.staged_count += len(staged.batch.fragments)
+        self.staged_bytes += staged.batch.total_bytes
+
+    def unstage(self) -> Staged:
+        staged = self.staged.popleft()
+        self.staged_count -= len(staged.batch.fragments)
+        self.staged_bytes -= staged.batch.total_bytes
+        return staged
+
+    def next_ceiling(self, last_seq: int, now_ms: int) -> int | None:
+        """The ceiling to ask for before `last_seq` is given out, if it is time to ask.
+
+        Blocks grow with the pace of writing: a slow topic skips few seqs after a crash, a fast one asks rarely.
+        """
+        if self.requested_ceiling - last_seq >= self._reservation // 2:
+            return None
+        quick = now_ms - self._reserved_at_ms < limits.SEQ_RESERVATION_PACE_MS
+        self._reservation = (
+            min(2 * self._reservation, limits.SEQ_RESERVATION_MAX) if quick else limits.SEQ_RESERVATION_MIN
+        )
+        self._reserved_at_ms = now_ms
+        return last_seq + self._reservation
 
     def effective_priority(self, now_ms: int) -> int:
         return effective_priority(self.config, now_ms, self.last_read_ts)

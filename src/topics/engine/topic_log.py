@@ -9,13 +9,12 @@ Two floors, never mixed (evict_floor <= earliest_seq, always):
 Time comes in as an argument; nothing here knows a clock, a name or a configuration.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from topics import limits
-from topics.engine.block import Batch, Block
+from topics.engine.block import AnyBlock, Batch, Block
 from topics.model.gap import Gap, GapReason
-from topics.model.record import with_tag, without_meta
 from topics.model.tag_match import TagMatch
 
 
@@ -36,19 +35,29 @@ class ReadBatch(NamedTuple):
 
 class TopicLog:
     __slots__ = (
+        "_block_bytes_max",
+        "_block_events_max",
         "_block_starts",
-        "_blocks",
+        "blocks",
         "bytes",
         "cap_lost_seq",
         "count",
+        "crash_lost_seq",
         "earliest_seq",
         "head_seq",
         "last_ts",
+        "lost_ranges",
         "ttl_lost_seq",
     )
 
-    def __init__(self) -> None:
-        self._blocks: list[Block] = []
+    def __init__(
+        self,
+        block_events_max: int = limits.SEGMENT_EVENTS_MAX,
+        block_bytes_max: int = limits.SEGMENT_BYTES_MAX,
+    ) -> None:
+        self._block_events_max = block_events_max
+        self._block_bytes_max = block_bytes_max
+        self.blocks: list[AnyBlock] = []
         self._block_starts: list[int] = []
         self.head_seq = 0
         self.earliest_seq = 1
@@ -57,10 +66,13 @@ class TopicLog:
         self.last_ts = 0
         self.cap_lost_seq = 0  # highest live seq evicted by a cap
         self.ttl_lost_seq = 0  # highest live seq expired by TTL
+        self.crash_lost_seq = 0  # highest seq a crash took below earliest_seq
+        # What a crash took above earliest_seq: (first, last), in order. No block spans one.
+        self.lost_ranges: list[tuple[int, int]] = []
 
     @property
     def evict_floor(self) -> int:
-        return max(self.cap_lost_seq, self.ttl_lost_seq) + 1
+        return max(self.cap_lost_seq, self.ttl_lost_seq, self.crash_lost_seq) + 1
 
     # Writing
 
@@ -70,27 +82,53 @@ class TopicLog:
 
     def append(self, batch: Batch, ts: int) -> None:
         """Publishes a batch whose fragments carry the seqs from head_seq + 1 on."""
-        blocks = self._blocks
-        if (
-            not blocks
-            or len(blocks[-1]) >= limits.SEGMENT_EVENTS_MAX
-            or blocks[-1].live_bytes >= limits.SEGMENT_BYTES_MAX
-        ):
-            blocks.append(Block(self.head_seq + 1))
-            self._block_starts.append(self.head_seq + 1)
-        blocks[-1].extend(batch, ts)
+        self.open_block().extend(batch, ts)
         count = len(batch.fragments)
         self.head_seq += count
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = ts
 
+    def open_block(self) -> Block:
+        """The block the next record goes to: the last one, unless it is full, sealed, or before a lost range."""
+        if self.blocks:
+            block = self.blocks[-1]
+            if (
+                isinstance(block, Block)
+                and not block.closed
+                and len(block) < self._block_events_max
+                and block.live_bytes < self._block_bytes_max
+                and block.last_seq == self.head_seq
+            ):
+                return block
+        block = Block(self.head_seq + 1)
+        self.add_block(block)
+        return block
+
+    def add_block(self, block: AnyBlock) -> None:
+        self.blocks.append(block)
+        self._block_starts.append(block.first_seq)
+
+    def replace_block(self, block: AnyBlock) -> bool:
+        """Puts `block` in the place of the one with the same seqs; False when that one is gone."""
+        index = bisect_left(self._block_starts, block.first_seq)
+        if index == len(self.blocks) or self._block_starts[index] != block.first_seq:
+            return False
+        self.blocks[index] = block
+        return True
+
     # Losing and removing
+
+    def lose(self, first_seq: int, last_seq: int) -> None:
+        """A crash took these seqs, all above the head; they are never given out again."""
+        self.lost_ranges.append((first_seq, last_seq))
+        self.head_seq = last_seq
+        self._advance()
 
     def evict(self, records_max: int, bytes_max: int) -> None:
         """Evicts the oldest live records until both caps hold; 0 is no cap."""
         while self.count and ((records_max and self.count > records_max) or (bytes_max and self.bytes > bytes_max)):
-            block = self._blocks[0]
+            block = self.blocks[0]
             # The last live record of this block would go too: then all of them, at once.
             if (records_max and self.count - block.live_count >= records_max) or (
                 bytes_max and self.bytes - block.live_bytes >= bytes_max
@@ -105,7 +143,7 @@ class TopicLog:
     def expire(self, oldest_ts: int) -> None:
         """Expires every live record older than `oldest_ts`."""
         while self.count:
-            block = self._blocks[0]
+            block = self.blocks[0]
             expired = block.expired_before(oldest_ts)
             start = self.earliest_seq - block.first_seq
             if expired <= start:
@@ -115,7 +153,7 @@ class TopicLog:
                 self._drop_first_block()
             else:
                 for position in range(start, expired):
-                    if block.fragments[position] is not None:
+                    if block.is_live(position):
                         self._kill(block, position)
                         self.ttl_lost_seq = block.first_seq + position
             self._advance()
@@ -124,51 +162,53 @@ class TopicLog:
         """Deletes every live record below `before_seq`; returns how many there were."""
         before = self.count
         while self.count and self.earliest_seq < before_seq:
-            block = self._blocks[0]
+            block = self.blocks[0]
             if block.last_seq < before_seq:
                 self._drop_first_block()
             else:
                 for position in range(self.earliest_seq - block.first_seq, before_seq - block.first_seq):
-                    if block.fragments[position] is not None:
-                        self._kill(block, position)
+                    if block.is_live(position):
+                        self._kill(block, position, deleted=True)
             self._advance()
         return before - self.count
 
     def delete_matching(self, match: TagMatch, before_seq: int) -> int:
         """Deletes the live records below `before_seq` whose tag matches; returns how many."""
         before = self.count
-        for block in self._blocks:
+        for block in self.blocks:
             if block.first_seq >= before_seq:
                 break
             end = before_seq - block.first_seq
             for position in block.matching(match):
                 if position < end:
-                    self._kill(block, position)
+                    self._kill(block, position, deleted=True)
         self._advance()
         return before - self.count
 
-    def _kill(self, block: Block, position: int) -> None:
-        self.bytes -= block.kill(position)
+    def _kill(self, block: AnyBlock, position: int, *, deleted: bool = False) -> None:
+        self.bytes -= block.kill(position, deleted=deleted)
         self.count -= 1
 
     def _drop_first_block(self) -> None:
-        block = self._blocks[0]
+        block = self.blocks[0]
         self.count -= block.live_count
         self.bytes -= block.live_bytes
-        del self._blocks[0], self._block_starts[0]
+        del self.blocks[0], self._block_starts[0]
 
     def _advance(self) -> None:
         """Moves earliest_seq to the first live record and lets go of blocks that hold none."""
         if self.count == 0:
-            self._blocks.clear()
+            self.blocks.clear()
             self._block_starts.clear()
             self.earliest_seq = self.head_seq + 1
-            return
-        while self._blocks[0].live_count == 0:
-            self._drop_first_block()
-        block = self._blocks[0]
-        start = max(self.earliest_seq - block.first_seq, 0)
-        self.earliest_seq = block.first_seq + block.first_live(start)
+        else:
+            while self.blocks[0].live_count == 0:
+                self._drop_first_block()
+            block = self.blocks[0]
+            start = max(self.earliest_seq - block.first_seq, 0)
+            self.earliest_seq = block.first_seq + block.first_live(start)
+        while self.lost_ranges and self.lost_ranges[0][1] < self.earliest_seq:
+            self.crash_lost_seq = self.lost_ranges.pop(0)[1]
 
     # Reading
 
@@ -176,12 +216,21 @@ class TopicLog:
         """The tombstone a reader at `from_seq` must be shown, if any."""
         if from_seq > self.head_seq:
             return Gap(1, self.head_seq, GapReason.RECREATED)
-        if from_seq + 1 >= self.evict_floor:
-            return None
-        by_cap = self.cap_lost_seq > from_seq
-        by_ttl = self.ttl_lost_seq > from_seq
-        reason = GapReason.MIXED if by_cap and by_ttl else GapReason.CAP if by_cap else GapReason.TTL
-        return Gap(from_seq + 1, self.earliest_seq - 1, reason)
+        if from_seq + 1 < self.evict_floor:
+            causes = [
+                reason
+                for lost_seq, reason in (
+                    (self.cap_lost_seq, GapReason.CAP),
+                    (self.ttl_lost_seq, GapReason.TTL),
+                    (self.crash_lost_seq, GapReason.CRASH),
+                )
+                if lost_seq > from_seq
+            ]
+            return Gap(from_seq + 1, self.earliest_seq - 1, causes[0] if len(causes) == 1 else GapReason.MIXED)
+        for first, last in self.lost_ranges:
+            if first <= from_seq + 1 <= last:
+                return Gap(from_seq + 1, last, GapReason.CRASH)
+        return None
 
     def read(self, from_seq: int, options: ReadOptions) -> ReadBatch:
         """The records after `from_seq`, within the limits. Hot: a slice of fragments where possible.
@@ -190,19 +239,25 @@ class TopicLog:
         a batch may be short, or empty, while the cursor moves on.
         """
         gap = self.gap_at(from_seq)
-        next_seq = self.earliest_seq if gap is not None else max(from_seq + 1, self.earliest_seq)
+        next_seq = max(from_seq + 1, self.earliest_seq)
+        if gap is not None:
+            next_seq = self.earliest_seq if gap.reason is GapReason.RECREATED else gap.gap_to + 1
+        # A batch ends before the next lost range: that one is for the next read to tell.
+        end_seq = next((first - 1 for first, _ in self.lost_ranges if first > next_seq), self.head_seq)
         found: list[bytes] = []
         window = options.limit
         budget = options.bytes_max
         scanned = 0
         index = bisect_right(self._block_starts, next_seq) - 1
-        while 0 <= index < len(self._blocks) and window and budget > 0:
-            block = self._blocks[index]
+        while 0 <= index < len(self.blocks) and window and budget > 0:
+            block = self.blocks[index]
+            if block.first_seq > end_seq:
+                break
             start = max(next_seq - block.first_seq, 0)
-            chosen, stop = _window(block, start, window)
+            chosen, stop = block.window(start, window)
             scanned += stop - start
             window -= len(chosen)
-            rendered = _render(block, chosen, options)
+            rendered = block.render(chosen, options.include_tags, options.include_meta, options.own_nodes)
             cut = _within(rendered, budget, at_least_one=not found)
             if cut < len(rendered):
                 # The byte budget ends the batch before the position that did not fit.
@@ -213,51 +268,8 @@ class TopicLog:
             found += [fragment for fragment in rendered[:cut] if fragment]
             next_seq = block.first_seq + stop
             index += stop == len(block)
-        next_from_seq = next_seq - 1 if 0 <= index < len(self._blocks) else self.head_seq
-        return ReadBatch(found, next_from_seq, gap, scanned)
-
-
-def _window(block: Block, start: int, size: int) -> tuple[range | list[int], int]:
-    """The next `size` live positions from `start`, and the position to go on from."""
-    end = len(block)
-    if block.live_count == end:
-        stop = min(start + size, end)
-        return range(start, stop), stop
-    chosen: list[int] = []
-    if block.live_count == 0:
-        return chosen, end
-    fragments = block.fragments
-    for position in range(start, end):
-        if fragments[position] is not None:
-            chosen.append(position)
-            if len(chosen) == size:
-                return chosen, position + 1
-    return chosen, end
-
-
-def _render(block: Block, chosen: range | list[int], options: ReadOptions) -> list[bytes]:
-    """The text of the chosen positions. A reader's own record becomes an empty text."""
-    fragments: list[bytes]
-    if isinstance(chosen, range):
-        fragments = block.fragments[chosen.start : chosen.stop]  # type: ignore[assignment]  # all live
-    else:
-        fragments = [block.fragments[position] for position in chosen]  # type: ignore[misc]
-    if not options.include_meta and block.has_meta:
-        fragments = [
-            without_meta(fragment, block.meta_at[position]) if block.meta_at[position] else fragment
-            for fragment, position in zip(fragments, chosen, strict=True)
-        ]
-    if options.include_tags and block.has_tags:
-        fragments = [
-            fragment if tag is None else with_tag(fragment, tag)
-            for fragment, tag in zip(fragments, map(block.tags.__getitem__, chosen), strict=True)
-        ]
-    if options.own_nodes:
-        fragments = [
-            b"" if block.nodes[position] in options.own_nodes else fragment
-            for fragment, position in zip(fragments, chosen, strict=True)
-        ]
-    return fragments
+        finished = not 0 <= index < len(self.blocks) or self.blocks[index].first_seq > end_seq
+        return ReadBatch(found, end_seq if finished else next_seq - 1, gap, scanned)
 
 
 def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:

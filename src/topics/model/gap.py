@@ -8,6 +8,7 @@ class GapReason(StrEnum):
     CAP = "cap"
     TTL = "ttl"
     MIXED = "mixed"
+    CRASH = "crash"
     RECREATED = "recreated"
 
 

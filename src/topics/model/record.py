@@ -27,9 +27,32 @@ class NewRecord(Struct, gc=False):
     meta: Raw | UnsetType = UNSET
 
 
-def quote(text: str) -> bytes:
-    """`text` as a JSON string."""
-    return _encode(text)
+def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta: bytes) -> tuple[bytes, int]:
+    """The fragment, and where its `,"meta":` begins (0 without meta). Hot: once per record written."""
+    if node is None:
+        head = b'{"$seq":%d,"$ts":%d,"data":' % (seq, ts)
+    else:
+        head = b'{"$seq":%d,"$ts":%d,"$node":%b,"data":' % (seq, ts, _encode(node))
+    if not meta:
+        return b"".join((head, data, b"}")), 0
+    return b"".join((head, data, b',"meta":', meta, b"}")), len(head) + len(data)
+
+
+def payload_of(fragment: bytes, meta_at: int) -> bytes:
+    """What the log keeps on disk: the data and, if there is meta, a NUL and the meta.
+
+    JSON text never holds a NUL byte, and `"data":` cannot stand unescaped inside the node before it.
+    """
+    start = fragment.index(b'"data":') + 7
+    if not meta_at:
+        return fragment[start:-1]
+    return b"%b\0%b" % (fragment[start:meta_at], fragment[meta_at + 8 : -1])
+
+
+def fragment_of(seq: int, ts: int, node: str | None, payload: bytes) -> tuple[bytes, int]:
+    """The reverse: a fragment from what the disk keeps."""
+    data, _, meta = payload.partition(b"\0")
+    return render_fragment(seq, ts, node, data, meta)
 
 
 def with_tag(fragment: bytes, tag: str) -> bytes:
