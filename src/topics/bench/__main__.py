@@ -7,9 +7,7 @@ from topics.bench.command import add_arguments, run
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m topics.bench", description="Measure this server and its peers."
-    )
+    parser = argparse.ArgumentParser(prog="python -m topics.bench", description="Measure this server and its peers.")
     add_arguments(parser)
     return run(parser.parse_args())
 

@@ -1,6 +1,6 @@
 """`topics bench`: options, the run, and the exit status.
 
-Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio below its least),
+Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio below its least or not proven),
 2 the run could not be made, 130 interrupted.
 """
 
@@ -36,12 +36,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "workload", nargs="?", default=EVERYTHING, choices=selections(), help="what to measure"
-    )
-    parser.add_argument(
-        "--durability", choices=DURABILITY_CLASSES, default="disk", help="class of the topics (disk)"
-    )
+    parser.add_argument("workload", nargs="?", default=EVERYTHING, choices=selections(), help="what to measure")
+    parser.add_argument("--durability", choices=DURABILITY_CLASSES, default="disk", help="class of the topics (disk)")
     parser.add_argument(
         "--targets",
         type=_target_list,
@@ -52,17 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", action="append", default=[], help="also measure the /v0 server at this URL (repeatable)"
     )
-    parser.add_argument(
-        "--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)"
-    )
+    parser.add_argument("--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)")
     parser.add_argument("--allow-remote", action="store_true", help="accept a --url that is not loopback")
-    parser.add_argument(
-        "--connections", type=_count(CONNECTIONS_MAX), default=16, help="keep-alive connections (16)"
-    )
+    parser.add_argument("--connections", type=_count(CONNECTIONS_MAX), default=16, help="keep-alive connections (16)")
     parser.add_argument("--seconds", type=_seconds, default=2.0, help="counted length of a round (2)")
-    parser.add_argument(
-        "--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="uncounted seconds before it"
-    )
+    parser.add_argument("--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="uncounted seconds before it")
     parser.add_argument("--rounds", type=_count(ROUNDS_MAX), default=3, help="rounds per target (3)")
     parser.add_argument(
         "--requests",
@@ -71,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most requests in a round",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its least")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 when a ratio is below its least or a caveat applies"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,9 +113,7 @@ class ProgressLine:
             self._stream.flush()
 
 
-def _targets(
-    args: argparse.Namespace, stack: ExitStack, notes: list[str], progress: ProgressLine
-) -> list[Target]:
+def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progress: ProgressLine) -> list[Target]:
     """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
     others = [target_at(url, allow_remote=args.allow_remote, api_key=args.api_key) for url in args.url]
     targets: list[Target] = []
@@ -149,7 +139,9 @@ def _targets(
 def _verdict(results: list[WorkloadResult], *, check: bool) -> int:
     failed = any(target.errors for result in results for target in result.targets)
     missed = any(ratio.missed for result in results for ratio in result.ratios)
-    return 1 if failed or (check and missed) else 0
+    # A ratio with a caveat proves nothing, so it can't pass a check either.
+    unproven = any(result.caveats for result in results)
+    return 1 if failed or (check and (missed or unproven)) else 0
 
 
 @contextmanager

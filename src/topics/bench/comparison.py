@@ -58,6 +58,7 @@ class WorkloadResult:
     summary: str
     targets: tuple[TargetResult, ...]
     ratios: tuple[Ratio, ...]
+    caveats: tuple[str, ...] = ()
 
 
 def compare(
@@ -81,7 +82,8 @@ def compare(
         for target in prepared:
             workload.clean_up(target)
     results = tuple(TargetResult(target.name, target.kind, tuple(samples[target])) for target in offering)
-    return WorkloadResult(workload.name, workload.summary, results, ratios_of(workload, results))
+    caveats = tuple(dict.fromkeys(workload.caveats))
+    return WorkloadResult(workload.name, workload.summary, results, ratios_of(workload, results), caveats)
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:

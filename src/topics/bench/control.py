@@ -28,16 +28,16 @@ class HttpControl:
     ) -> None:
         self._connection.close()
 
-    def status(self, method: str, path: str) -> int | None:
-        """The status a call gives, or None when nothing answers."""
+    def read_if_there(self, path: str) -> bytes | None:
+        """The body of a 200, or None when nothing answers or something else does."""
         try:
-            self._connection.request(method, path, headers=self._headers)
+            self._connection.request("GET", path, headers=self._headers)
             reply = self._connection.getresponse()
-            reply.read()
+            content = reply.read()
         except (OSError, http.client.HTTPException):
             self._connection.close()
             return None
-        return reply.status
+        return content if reply.status == 200 else None
 
     def call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of a 2xx reply; anything else ends the run."""

@@ -38,9 +38,7 @@ class DiffWorkload(ClosedLoop):
 
     def __init__(self, durability: str, where: Literal["tail", "deep"]) -> None:
         self.name = f"diff-{where}"
-        self.summary = (
-            f"{READ_RECORDS} records a call, {_place(where)} of {PRELOADED_RECORDS}, {durability} class"
-        )
+        self.summary = f"{READ_RECORDS} records a call, {_place(where)} of {PRELOADED_RECORDS}, {durability} class"
         self.script_length = 1 if where == "tail" else PRELOADED_RECORDS // READ_RECORDS
         self._config = b'{"durability":"%b"}' % durability.encode("ascii")
         super().__init__()
@@ -64,13 +62,9 @@ class DiffWorkload(ClosedLoop):
         from_seq = self._from_seq(number)
         if target.kind is TargetKind.REDIS:
             after = b"(%d-0" % from_seq
-            return encode_command(
-                b"XRANGE", self.topic.encode("ascii"), after, b"+", b"COUNT", b"%d" % READ_RECORDS
-            )
+            return encode_command(b"XRANGE", self.topic.encode("ascii"), after, b"+", b"COUNT", b"%d" % READ_RECORDS)
         body = _diff_body(from_seq)
-        return render_request(
-            "POST", f"/v0/topics/{self.topic}/diff", body, host=target.host, api_key=target.api_key
-        )
+        return render_request("POST", f"/v0/topics/{self.topic}/diff", body, host=target.host, api_key=target.api_key)
 
     def _from_seq(self, number: int) -> int:
         return PRELOADED_RECORDS - (self.script_length - number) * READ_RECORDS

@@ -31,7 +31,8 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
         lines += _ratio_lines(result.ratios)
         lines += _error_lines(result.targets)
         lines.append("")
-    lines += [f"note: {note}" for note in [*notes, *_busy_notes(results)]]
+    caveats = [caveat for result in results for caveat in result.caveats]
+    lines += [f"note: {note}" for note in [*notes, *caveats, *_busy_notes(results)]]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -70,8 +71,7 @@ def _cells(target: TargetResult) -> list[str]:
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = (
-        cell.ljust(w) if at == 0 else cell.rjust(w)
-        for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        cell.ljust(w) if at == 0 else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
     )
     return GAP + GAP.join([first, *others])
 
@@ -91,9 +91,7 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
 
 
 def _error_lines(targets: Sequence[TargetResult]) -> list[str]:
-    return [
-        f"{GAP}first error of {target.name}: {target.first_error}" for target in targets if target.first_error
-    ]
+    return [f"{GAP}first error of {target.name}: {target.first_error}" for target in targets if target.first_error]
 
 
 def _busy_notes(results: Sequence[WorkloadResult]) -> list[str]:
@@ -131,6 +129,7 @@ def _workload_document(result: WorkloadResult) -> dict[str, object]:
             }
             for ratio in result.ratios
         ],
+        "caveats": list(result.caveats),
     }
 
 

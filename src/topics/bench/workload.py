@@ -32,6 +32,10 @@ class Workload(ABC):
     kinds: frozenset[TargetKind]
     expectations: tuple[Expectation, ...]
 
+    def __init__(self) -> None:
+        # What a reader must know to read the figures rightly; the report shows it.
+        self.caveats: list[str] = []
+
     @abstractmethod
     def prepare(self, target: Target) -> None:
         """Once per target, before its first round."""
@@ -53,6 +57,7 @@ class ClosedLoop(Workload):
     lines_per_reply: int
 
     def __init__(self) -> None:
+        super().__init__()
         # Unique, because a URL may point to a server that holds somebody's topics.
         self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
 

@@ -26,7 +26,5 @@ def selections() -> list[str]:
 
 def select(selection: str, durability: str) -> list[Workload]:
     return [
-        workload
-        for workload in all_workloads(durability)
-        if selection in (EVERYTHING, workload.group, workload.name)
+        workload for workload in all_workloads(durability) if selection in (EVERYTHING, workload.group, workload.name)
     ]

@@ -1,6 +1,7 @@
 """Writes of one record and of a batch a call, against `XADD` and pipelined `XADD`."""
 
 from topics.bench.http1 import render_request
+from topics.bench.journal_watch import JournalWatch
 from topics.bench.plan import LoadSettings
 from topics.bench.records import data_of, tag_of, write_body
 from topics.bench.resp import LINES_PER_BULK_STRING, encode_command
@@ -30,6 +31,7 @@ class WriteWorkload(ClosedLoop):
         if records_per_request == 1:
             self.kinds |= {TargetKind.EMPTY_HANDLER}
         self.expectations = _expectations(durability, records_per_request)
+        self._durability = durability
         self._config = b'{"durability":"%b"}' % durability.encode("ascii")
         super().__init__()
 
@@ -37,11 +39,17 @@ class WriteWorkload(ClosedLoop):
         """Nothing lasts longer than a round."""
 
     def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        if target.kind is TargetKind.TOPICS:
+        try:
+            if target.kind is not TargetKind.TOPICS:
+                return super().run_round(target, settings)
             with target.http() as control:
                 control.call("PUT", f"/v0/topics/{self.topic}", self._config)
-        try:
-            return super().run_round(target, settings)
+                journal = JournalWatch(self._durability, control)
+                sample = super().run_round(target, settings)
+                caveat = journal.caveat()
+            if caveat is not None:
+                self.caveats.append(f"{self.name} on {target.name}: {caveat}")
+            return sample
         finally:
             self.clean_up(target)
 
@@ -65,9 +73,7 @@ class WriteWorkload(ClosedLoop):
                 for record in range(first, first + self.records_per_request)
             )
         body = write_body(first, self.records_per_request)
-        return render_request(
-            "POST", f"/v0/topics/{self.topic}", body, host=target.host, api_key=target.api_key
-        )
+        return render_request("POST", f"/v0/topics/{self.topic}", body, host=target.host, api_key=target.api_key)
 
 
 def _records(count: int) -> str:

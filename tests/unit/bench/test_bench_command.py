@@ -42,9 +42,7 @@ def test_an_option_out_of_bounds_is_refused(words: list[str], capsys: pytest.Cap
     assert "error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "url", ["http://example.org:4000", "http://10.0.0.1:4000", "http://127.0.0.1.example.org"]
-)
+@pytest.mark.parametrize("url", ["http://example.org:4000", "http://10.0.0.1:4000", "http://127.0.0.1.example.org"])
 def test_a_remote_url_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(BenchError, match="not a loopback address"):
         target_at(url, allow_remote=False, api_key=None)

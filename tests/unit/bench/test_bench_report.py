@@ -19,9 +19,7 @@ def result_with(*targets: TargetResult, ratios: tuple[Ratio, ...] = ()) -> Workl
     return WorkloadResult("write-100", "100 records a call, disk class", targets, ratios)
 
 
-OURS = TargetResult(
-    "topics", TargetKind.TOPICS, (sample_with(20_000), sample_with(24_690), sample_with(26_000))
-)
+OURS = TargetResult("topics", TargetKind.TOPICS, (sample_with(20_000), sample_with(24_690), sample_with(26_000)))
 PEER = TargetResult("redis (everysec)", TargetKind.REDIS, (sample_with(8_000),))
 
 
