@@ -77,7 +77,8 @@ class ShardReplay:
             raise CorruptFile(file.path, 0, missing)
         for frame in whole_batches(frames):
             if frame[0] == FrameKind.CHECKPOINT_MARK:
-                self._check_mark(frames.mark and frames.mark.first_lsn, file)
+                if frames.mark is not None and frames.mark.first_lsn != file.first_lsn:
+                    raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {frames.mark.first_lsn}")
                 continue
             if lsn >= self._from_lsn:
                 yield frame
@@ -87,7 +88,3 @@ class ShardReplay:
         end = frames.end
         if end is not None and end.reason is EndReason.TORN:
             self.torn = TornTail(file.path, end.offset, end.detail)
-
-    def _check_mark(self, first_lsn: int | None, file: WalFile) -> None:
-        if first_lsn != file.first_lsn:
-            raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {first_lsn}")

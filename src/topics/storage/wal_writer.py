@@ -167,12 +167,11 @@ class ShardWriter:
 
     def files_absorbed_before(self, lsn: int) -> list[WalFile]:
         """Files that hold only frames below `lsn`; never the active one."""
-        return [
-            file for file, after in zip(self._files, self._files[1:], strict=False) if after.first_lsn <= lsn
-        ]
+        pairs = zip(self._files, self._files[1:], strict=False)
+        return [file for file, after in pairs if after.first_lsn <= lsn]
 
     def remove_files_below(self, lsn: int) -> int:
-        """Remove those files, oldest first. Returns how many. A crash may bring some of them back: harmless."""
+        """Remove those files, oldest first. Returns how many. A crash may bring some back: harmless."""
         absorbed = self.files_absorbed_before(lsn)
         with self._poisoning(self._directory, "trimming"):
             for file in absorbed:
