@@ -1,5 +1,8 @@
 """What can go wrong on disk. Torn tails are not here: they are an expected end, not an error."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from topics.errors import TopicsError
 
 
@@ -54,6 +57,15 @@ class DiskFailed(StorageError):
         self.path = path
         self.operation = operation
         self.os_error = os_error
+
+
+@contextmanager
+def failing_as(path: str, operation: str) -> Iterator[None]:
+    """Within it, an `OSError` becomes a `DiskFailed` that names the path and what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailed(path, operation, error) from error
 
 
 class QueueFull(StorageError):

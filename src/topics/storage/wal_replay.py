@@ -50,11 +50,8 @@ class ShardReplay:
 
     def _files_needed(self, found: list[WalFile]) -> list[WalFile]:
         self._check_current(found)
-        needed = [
-            file
-            for file, after in zip(found, [*found[1:], None], strict=True)
-            if after is None or after.first_lsn > self._from_lsn
-        ]
+        begun = [position for position, file in enumerate(found) if file.first_lsn <= self._from_lsn]
+        needed = found[begun[-1] :] if begun else found
         if needed and needed[0].first_lsn > self._from_lsn:
             missing = f"frames {self._from_lsn} to {needed[0].first_lsn - 1} are missing before this file"
             raise CorruptFile(needed[0].path, 0, missing)

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from topics.storage import paths
-from topics.storage.errors import DiskFailed
+from topics.storage.errors import DiskFailed, failing_as
 from topics.storage.fs import Disk, WritableFile
 from topics.storage.wal_mark import file_mark, sync_mark
 
@@ -222,7 +222,8 @@ class ShardWriter:
             # Without its old traceback, which would grow with every refusal.
             raise self._failure.with_traceback(None)
         try:
-            yield
-        except OSError as error:
-            self._failure = DiskFailed(path, operation, error)
-            raise self._failure from error
+            with failing_as(path, operation):
+                yield
+        except DiskFailed as failure:
+            self._failure = failure
+            raise
