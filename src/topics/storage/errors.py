@@ -1,0 +1,81 @@
+"""What can go wrong on disk. Torn tails are not here: they are an expected end, not an error."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from topics.errors import TopicsError
+
+
+class StorageError(TopicsError):
+    """Root of what the storage room raises on purpose."""
+
+
+class DirectoryInUse(StorageError):
+    """Another process has this data directory open. Stop it, or start this one on another directory."""
+
+    def __init__(self, path: str, holder: str = "") -> None:
+        by = f" by process {holder}" if holder else ""
+        super().__init__(f"{path} is locked{by}: the data directory is in use", path=path, holder=holder)
+        self.path = path
+        self.holder = holder
+
+
+class CorruptFile(StorageError):
+    """Bytes that were durable no longer read back. Keep the file, run `topics verify`, restore a backup."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is corrupt at byte {offset}: {reason}", path=path, offset=offset, reason=reason
+        )
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class UnknownVersion(StorageError):
+    """The file is intact but written by another version of this program. Start the version that wrote it."""
+
+    def __init__(self, path: str, version: int | str) -> None:
+        super().__init__(
+            f"{path} has a format this program does not know: {version}", path=path, version=version
+        )
+        self.path = path
+        self.version = version
+
+
+class DiskFailed(StorageError):
+    """The operating system refused a write or sync. Free space or replace the disk, then restart.
+
+    Nothing is retried: after a failed sync the kernel may have dropped the bytes a retry would call durable.
+    """
+
+    def __init__(self, path: str, operation: str, os_error: OSError) -> None:
+        reason = os_error.strerror or str(os_error)
+        super().__init__(
+            f"{operation} of {path} failed: {reason}", path=path, operation=operation, reason=reason
+        )
+        self.path = path
+        self.operation = operation
+        self.os_error = os_error
+
+
+@contextmanager
+def failing_as(path: str, operation: str) -> Iterator[None]:
+    """Within it, an `OSError` becomes a `DiskFailed` that names the path and what was being done."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailed(path, operation, error) from error
+
+
+class QueueFull(StorageError):
+    """The disk does not keep up and the writer's queue is at its bound. Nothing was taken; retry later."""
+
+    def __init__(self, depth: int, queued_bytes: int) -> None:
+        super().__init__(
+            f"the log writer is {depth} writes ({queued_bytes} bytes) behind",
+            depth=depth,
+            queued_bytes=queued_bytes,
+        )
+        self.depth = depth
+        self.queued_bytes = queued_bytes

@@ -1,0 +1,276 @@
+"""The only door to the disk.
+
+`Disk` is what the rest of the storage room may ask of a file system; `RealDisk` asks the kernel,
+`topics.testing.FakeDisk` keeps everything in memory and can crash.
+
+What is assumed of a disk, and nothing more:
+
+- written bytes survive a power cut only after `sync` of their file has returned;
+- a created, renamed or removed name survives only after `sync_dir` of its directory has returned;
+- before that, any part of it may survive, in any order, torn at 512-byte sectors;
+- a rename is atomic: after a crash the name leads to the old file or to the new one;
+- after a failed sync nothing is known about the bytes it should have kept.
+
+Paths are `str`. Operations raise `OSError`; only the caller knows what a failure means. Files are created
+with mode 0600, directories with 0700.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from typing import Protocol
+
+from topics.storage.errors import DirectoryInUse
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+_FALLOCATE_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS})
+
+MappedBytes = bytes | mmap.mmap
+"""A read-only view of a file, sliced like bytes. It is unmapped when the last reference to it is dropped.
+
+It shows the file as it was when it was mapped; later writes may or may not be seen through it.
+"""
+
+
+class Lock(Protocol):
+    def release(self) -> None:
+        """Let another process have it. Releasing twice is fine."""
+        ...
+
+
+class WritableFile(Protocol):
+    """An open file. Every call but `close` is a crash point."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of it at the position, and move the position. After an error, part of it may be there."""
+        ...
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Write all of it at the offset; the position stays."""
+        ...
+
+    def preallocate(self, size: int) -> None:
+        """Make the file `size` bytes long, zeros that need no more space. Does nothing where unsupported."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut (or extend) to the size. A position beyond the new end moves to it."""
+        ...
+
+    def sync(self) -> None:
+        """Make bytes and length durable."""
+        ...
+
+    def full_sync(self) -> None:
+        """Make bytes and all metadata durable."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it. Makes nothing durable. Closing twice is fine."""
+        ...
+
+
+class Disk(Protocol):
+    # Changing: each call is a crash point.
+    def make_dir(self, path: str) -> None:
+        """Create the directory and its missing parents, durably. Existing is fine."""
+        ...
+
+    def create(self, path: str) -> WritableFile:
+        """A new empty file; `FileExistsError` if the name is taken."""
+        ...
+
+    def open_append(self, path: str) -> WritableFile:
+        """An existing file, positioned at its end. Not itself a crash point."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give the file the target name, replacing what had it."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file. Missing is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with everything in it. Missing is fine."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in this directory durable."""
+        ...
+
+    # Reading
+    def read(self, path: str) -> bytes: ...
+
+    def map(self, path: str) -> MappedBytes: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Sorted names; empty when there is no such directory."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file for this process, or raise `DirectoryInUse`."""
+        ...
+
+
+class RealFile:
+    """A descriptor and its own position: a preallocated file's end says nothing about what is written."""
+
+    __slots__ = ("_descriptor", "_position")
+
+    def __init__(self, descriptor: int, position: int) -> None:
+        self._descriptor = descriptor
+        self._position = position
+
+    def write(self, data: bytes) -> None:
+        self.write_at(self._position, data)
+        self._position += len(data)
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        if written == len(data):
+            return
+        rest = memoryview(data)
+        while written < len(data):
+            count = os.pwrite(self._descriptor, rest[written:], offset + written)
+            if count == 0:
+                raise OSError(errno.EIO, "write made no progress")
+            written += count
+
+    def preallocate(self, size: int) -> None:
+        if not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in _FALLOCATE_UNSUPPORTED:
+                raise
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._position = min(self._position, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def full_sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class RealLock:
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class RealDisk:
+    """The machine's file system."""
+
+    __slots__ = ()
+
+    def make_dir(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path.rstrip("/")) or "."
+        self.make_dir(parent)
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        self.sync_dir(parent)
+
+    def create(self, path: str) -> RealFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return RealFile(os.open(path, flags, FILE_MODE), 0)
+
+    def open_append(self, path: str) -> RealFile:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return RealFile(descriptor, os.fstat(descriptor).st_size)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def remove_tree(self, path: str) -> None:
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def map(self, path: str) -> MappedBytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # The kernel refuses to map nothing.
+            if os.fstat(descriptor).st_size == 0:
+                return b""
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def free_bytes(self, path: str) -> int:
+        state = os.statvfs(path)
+        return state.f_bavail * state.f_frsize
+
+    def lock(self, path: str) -> RealLock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise DirectoryInUse(path, holder) from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return RealLock(descriptor)

@@ -1,0 +1,259 @@
+"""The thread of one WAL shard: turns what arrives into few writes and fewer syncs.
+
+One turn (`step`): take everything queued, write it in one piece, then sync if anything in it asked for
+that, or if unsynced bytes have waited `sync_interval_ms`. So a lone write is synced at once, and whatever
+arrives while a sync runs shares the next one; there is no timer on that path.
+
+Writes that do not ask for a sync wake a parked thread once and are then gathered for `write_gap_ms`,
+because waking a thread for each of them costs more than the write. They are written within that time and
+synced within `sync_interval_ms` of being written, also when nothing else arrives.
+
+`on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
+once, in the order of submission. After a failure everything not yet durable and everything submitted later
+fails with the same error.
+
+`submit` and `close` may be called from one other thread.
+"""
+
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from topics.clock import Clock
+from topics.storage.errors import DiskFailed, QueueFull
+from topics.storage.wal_writer import ShardWriter
+
+Ticket = TypeVar("Ticket")
+
+SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
+
+
+@dataclass(slots=True)
+class SyncHistogram:
+    """How long syncs took: `counts[i]` of up to `SYNC_BUCKETS_US[i]`, the last one of anything longer."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_BUCKETS_US) + 1))
+    total_us: int = 0
+
+    def add(self, duration_ns: int) -> None:
+        duration_us = duration_ns // 1000
+        self.counts[bisect_left(SYNC_BUCKETS_US, duration_us)] += 1
+        self.total_us += duration_us
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write(Generic[Ticket]):
+    chunks: list[bytes]
+    frame_count: int
+    needs_sync: bool
+    ticket: Ticket | None
+    size: int
+
+
+class CommitThread(Generic[Ticket]):
+    """See the module. `start` runs it as a thread; without that, `step` does one turn."""
+
+    def __init__(
+        self,
+        writer: ShardWriter,
+        clock: Clock,
+        *,
+        on_durable: Callable[[list[Ticket], int], None],
+        on_failed: Callable[[list[Ticket], DiskFailed], None],
+        sync_interval_ms: int,
+        write_gap_ms: int,
+        queue_writes_max: int,
+        queue_bytes_max: int,
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._sync_interval_ns = sync_interval_ms * 1_000_000
+        self._write_gap_ns = write_gap_ms * 1_000_000
+        self._queue_writes_max = queue_writes_max
+        self._queue_bytes_max = queue_bytes_max
+        self._queue: deque[_Write[Ticket]] = deque()
+        self._queued_bytes = 0
+        self._submitted_lsn = writer.next_lsn
+        self._trim_below_lsn = 0
+        self._failure: DiskFailed | None = writer.failure
+        # Guards what both threads touch: the queue, its size, the flags below.
+        self._changed = threading.Condition(threading.Lock())
+        self._sync_wanted = False
+        self._gathering = False
+        self._parked = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        # Touched by the writing side only.
+        self._unsynced_tickets: list[Ticket] = []
+        self._unsynced_since_ns = 0
+        self.queue_depth_peak = 0
+        self.sync_histogram = SyncHistogram()
+
+    # The submitting side
+
+    @property
+    def queue_depth(self) -> int:
+        return len(self._queue)
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    @property
+    def failure(self) -> DiskFailed | None:
+        """Set once the shard is read-only."""
+        return self._failure
+
+    @property
+    def writer(self) -> ShardWriter:
+        """For its counters and lsns; its methods belong to the thread."""
+        return self._writer
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the next `submit` will be taken."""
+        return len(self._queue) < self._queue_writes_max and self._queued_bytes < self._queue_bytes_max
+
+    def submit(self, chunks: list[bytes], frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
+        """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
+
+        Without a ticket nothing is reported. Raises `QueueFull` or the shard's `DiskFailed`, taking nothing.
+        """
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        size = sum(map(len, chunks))
+        with self._changed:
+            if self._closing:
+                raise ValueError("submit after close")
+            if not self.has_room:
+                raise QueueFull(len(self._queue), self._queued_bytes)
+            self._queue.append(_Write(chunks, frame_count, needs_sync, ticket, size))
+            self._queued_bytes += size
+            self._submitted_lsn += frame_count
+            depth = len(self._queue)
+            self.queue_depth_peak = max(self.queue_depth_peak, depth)
+            self._sync_wanted = self._sync_wanted or needs_sync
+            if self._parked and (needs_sync or not self._gathering or not self.has_room):
+                self._changed.notify()
+            return self._submitted_lsn
+
+    def trim_below(self, lsn: int) -> None:
+        """Have the files removed that hold only frames below `lsn`, at the next turn."""
+        with self._changed:
+            self._trim_below_lsn = max(self._trim_below_lsn, lsn)
+            self._changed.notify()
+
+    def start(self, name: str) -> None:
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write and sync all that is queued, report it, end the thread, close the file.
+
+        Every ticket is reported by then; `failure` tells whether the file was closed cleanly.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            self._finish()
+
+    # The writing side
+
+    def step(self) -> int | None:
+        """One turn. Returns in how many ns unsynced bytes are due, or None when everything is durable."""
+        writes = self._take()
+        if self._failure is not None:
+            self._fail(writes, self._failure)
+            return None
+        try:
+            needs_sync = self._write(writes) if writes else False
+            if self._writer.unsynced:
+                due_ns = self._unsynced_since_ns + self._sync_interval_ns - self._clock.monotonic_ns()
+                if not needs_sync and due_ns > 0:
+                    return due_ns
+                self._sync()
+            if self._trim_below_lsn:
+                self._writer.remove_files_below(self._trim_below_lsn)
+                self._trim_below_lsn = 0
+        except DiskFailed as failure:
+            self._failure = failure
+            self._fail([], failure)
+        return None
+
+    def _take(self) -> list[_Write[Ticket]]:
+        with self._changed:
+            writes = list(self._queue)
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._sync_wanted = False
+        return writes
+
+    def _write(self, writes: list[_Write[Ticket]]) -> bool:
+        """Write them in one piece. Returns whether any of them asked for a sync."""
+        tickets = [write.ticket for write in writes if write.ticket is not None]
+        # Theirs to fail from here on, should the write fail.
+        self._unsynced_tickets += tickets
+        if not self._writer.unsynced:
+            self._unsynced_since_ns = self._clock.monotonic_ns()
+        chunks = [chunk for write in writes for chunk in write.chunks]
+        self._writer.write(chunks, sum(write.frame_count for write in writes))
+        return any(write.needs_sync for write in writes)
+
+    def _sync(self) -> None:
+        began_ns = self._clock.monotonic_ns()
+        self._writer.sync()
+        sync_ns = self._clock.monotonic_ns() - began_ns
+        self.sync_histogram.add(sync_ns)
+        tickets, self._unsynced_tickets = self._unsynced_tickets, []
+        if tickets:
+            self._on_durable(tickets, sync_ns)
+
+    def _fail(self, writes: list[_Write[Ticket]], failure: DiskFailed) -> None:
+        tickets = self._unsynced_tickets + [write.ticket for write in writes if write.ticket is not None]
+        self._unsynced_tickets = []
+        if tickets:
+            self._on_failed(tickets, failure)
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._park(self.step())
+        self._finish()
+
+    def _park(self, due_ns: int | None) -> None:
+        """Sleep until there is work: at most until the sync is due, and gathering small writes meanwhile."""
+        with self._changed:
+            if due_ns is not None and not self._sync_wanted:
+                self._gathering = True
+                self._wait(min(due_ns, self._write_gap_ns))
+                self._gathering = False
+                due_ns -= self._write_gap_ns
+            idle = not self._queue and (due_ns is not None or not self._trim_below_lsn)
+            if idle and (due_ns is None or due_ns > 0):
+                self._wait(due_ns)
+
+    def _wait(self, timeout_ns: int | None) -> None:
+        if self._closing:
+            return
+        self._parked = True
+        self._changed.wait(None if timeout_ns is None else timeout_ns / 1e9)
+        self._parked = False
+
+    def _finish(self) -> None:
+        self._sync_interval_ns = 0
+        self.step()
+        try:
+            self._writer.close()
+        except DiskFailed as failure:
+            self._failure = failure

@@ -1,0 +1,48 @@
+"""The two CheckpointMark frames the log itself writes. Their body is JSON; topic id, seq and ts are 0.
+
+    file mark    {"format":1,"shard":n,"first_lsn":n}    the first frame of every WAL file
+    sync mark    {"synced_bytes":n}                      everything before it, n bytes, was synced
+
+A writer begins its first write after a successful sync with a sync mark. So a valid sync mark proves that
+every byte before it was once durable: a bad frame before it is corruption, and never a torn tail. The mark
+names its own offset, so bytes that only look like one (in a payload, left over from another file) prove
+nothing.
+"""
+
+import json
+from dataclasses import dataclass
+
+from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.frame import FrameKind, control_frame
+
+WAL_FORMAT = 1
+
+SYNC_MARK_PREFIX = b"\x08\x00" + bytes(24)
+"""How a sync mark goes on after its length: type, no flags, and zeros for topic id, seq and ts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    shard: int
+    first_lsn: int
+
+
+def file_mark(shard: int, first_lsn: int) -> bytes:
+    body = b'{"format":%d,"shard":%d,"first_lsn":%d}' % (WAL_FORMAT, shard, first_lsn)
+    return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, body)
+
+
+def parse_file_mark(body: bytes, path: str) -> FileMark:
+    """What the first frame of a file says; the frame's checksum is already known to be good."""
+    try:
+        fields = json.loads(body)
+        version = fields["format"]
+    except (ValueError, TypeError, KeyError):
+        raise CorruptFile(path, 0, "the first frame is no file mark") from None
+    if version != WAL_FORMAT:
+        raise UnknownVersion(path, version)
+    return FileMark(fields["shard"], fields["first_lsn"])
+
+
+def sync_mark(synced_bytes: int) -> bytes:
+    return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, b'{"synced_bytes":%d}' % synced_bytes)

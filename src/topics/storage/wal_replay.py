@@ -1,0 +1,87 @@
+"""Reads one shard's directory from a given lsn: every file in order, nothing missing between them.
+
+Iterate to the end, apply each frame, then `repair` before a `ShardWriter` is opened at `next_lsn`. Replaying
+again gives the same frames: `repair` only removes what the replay did not give out.
+
+The names and the file marks say which lsns each file holds, so a lost file or lost frames are noticed:
+`CorruptFile`. CURRENT is advisory, except that it never names a file that was not there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topics.storage import paths
+from topics.storage.errors import CorruptFile
+from topics.storage.frame import FrameKind
+from topics.storage.fs import Disk
+from topics.storage.wal_reader import EndReason, Frame, scan, whole_batches
+from topics.storage.wal_writer import WalFile, truncate_tail, wal_files
+
+
+@dataclass(frozen=True, slots=True)
+class TornTail:
+    path: str
+    offset: int
+    reason: str
+
+
+class ShardReplay:
+    """One pass over a shard. Frames below `from_lsn` are already in the snapshot and are not given out."""
+
+    def __init__(self, disk: Disk, directory: str, from_lsn: int = 0) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._from_lsn = from_lsn
+        self._files = self._files_needed(wal_files(disk, directory))
+        self.next_lsn = from_lsn
+        self.torn: TornTail | None = None
+        self.total_bytes = sum(disk.size(file.path) for file in self._files)
+        self.read_bytes = 0
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Frames in order, marks left out, only whole batches."""
+        for position, file in enumerate(self._files):
+            yield from self._file_frames(file, followed=position + 1 < len(self._files))
+
+    def repair(self) -> None:
+        """Cut off the torn tail the replay found, if any, for good."""
+        if self.torn is not None:
+            truncate_tail(self._disk, self.torn.path, self.torn.offset)
+
+    def _files_needed(self, found: list[WalFile]) -> list[WalFile]:
+        self._check_current(found)
+        begun = [position for position, file in enumerate(found) if file.first_lsn <= self._from_lsn]
+        needed = found[begun[-1] :] if begun else found
+        if needed and needed[0].first_lsn > self._from_lsn:
+            missing = f"frames {self._from_lsn} to {needed[0].first_lsn - 1} are missing before this file"
+            raise CorruptFile(needed[0].path, 0, missing)
+        return needed
+
+    def _check_current(self, found: list[WalFile]) -> None:
+        path = f"{self._directory}/{paths.CURRENT}"
+        if not self._disk.exists(path):
+            return
+        named = paths.parse_wal_file_name(self._disk.read(path).decode("ascii", "replace").strip())
+        if named is not None and (not found or named > found[-1].first_lsn):
+            raise CorruptFile(path, 0, f"it names {paths.wal_file_name(named)}, which is not there")
+
+    def _file_frames(self, file: WalFile, *, followed: bool) -> Iterator[Frame]:
+        buffer = self._disk.read(file.path)
+        frames = scan(buffer, file.path, followed=followed)
+        lsn = file.first_lsn
+        if lsn > self.next_lsn:
+            missing = f"frames {self.next_lsn} to {lsn - 1} are missing before this file"
+            raise CorruptFile(file.path, 0, missing)
+        for frame in whole_batches(frames):
+            if frame[0] == FrameKind.CHECKPOINT_MARK:
+                if frames.mark is not None and frames.mark.first_lsn != file.first_lsn:
+                    raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {frames.mark.first_lsn}")
+                continue
+            if lsn >= self._from_lsn:
+                yield frame
+            lsn += 1
+        self.next_lsn = max(lsn, self._from_lsn)
+        self.read_bytes += len(buffer)
+        end = frames.end
+        if end is not None and end.reason is EndReason.TORN:
+            self.torn = TornTail(file.path, end.offset, end.detail)

@@ -1,0 +1,447 @@
+"""A disk in memory that can crash, for tests of anything written against `topics.storage.fs.Disk`.
+
+It keeps apart what was written and what is durable, with exactly the promises `storage/fs.py` assumes:
+
+- a file's bytes become durable by `sync` of that file; a name (created, renamed, removed) by `sync_dir` of
+  its directory; a directory made by `make_dir` at once;
+- `crash(seed)` gives the disk a restarted machine would find: everything durable, and of the rest what
+  the seed picks: whole writes, single 512-byte sectors, later ones without earlier ones, any pending names;
+- `crash_keep_all()` is a killed process (the kernel keeps every written byte), `crash_drop_all()` the
+  opposite;
+- `fail_at(n, …)` makes the n-th mutating call raise an `OSError`; a failed sync loses the bytes it should
+  have kept, as kernels do; `stop_at(n, …)` ends the world there with `SimulatedCrash`.
+
+Mutating calls are counted from 1 in `mutating_calls`. The same calls and the same seed give the same bytes.
+"""
+
+import errno
+import os
+import random
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from topics.storage.errors import DirectoryInUse
+from topics.storage.fs import MappedBytes
+
+SECTOR_BYTES = 512
+FREE_BYTES = 1 << 40
+
+
+class SimulatedCrash(BaseException):
+    """The machine stopped here. Not an `Exception`, so that no handler in the tested code survives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Resize:
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class _Inode:
+    """One file: what a reader sees now, what a power cut leaves for certain, and the changes between them."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[_Write | _Resize] = field(default_factory=list)
+
+    def change(self, change: _Write | _Resize) -> None:
+        _apply(self.content, change)
+        self.pending.append(change)
+
+    def make_durable(self) -> None:
+        for change in self.pending:
+            _apply(self.durable, change)
+        self.pending.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A pending change of names in one directory: `gone` leads nowhere any more, `name` leads to `inode`."""
+
+    directory: str
+    gone: str | None
+    name: str | None
+    inode: _Inode | None
+
+
+class _Plan(Enum):
+    FAIL = auto()
+    STOP_BEFORE = auto()
+    STOP_AFTER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    plan: _Plan
+    error_number: int = 0
+    torn_bytes: int = 0
+    and_after: bool = False
+
+
+class FakeFile:
+    """See `topics.storage.fs.WritableFile`."""
+
+    def __init__(self, disk: "FakeDisk", path: str, inode: _Inode, position: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._position = position
+        self._closed = False
+
+    def write(self, data: bytes) -> None:
+        self.write_at(self._position, data)
+        self._position += len(data)
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        self._check_open()
+        with self._disk.mutation(self._inode, _Write(offset, bytes(data))):
+            self._inode.change(_Write(offset, bytes(data)))
+
+    def preallocate(self, size: int) -> None:
+        self._check_open()
+        with self._disk.mutation():
+            if size > len(self._inode.content):
+                self._inode.change(_Resize(size))
+
+    def truncate(self, size: int) -> None:
+        self._check_open()
+        with self._disk.mutation():
+            self._inode.change(_Resize(size))
+        self._position = min(self._position, size)
+
+    def sync(self) -> None:
+        self._check_open()
+        with self._disk.mutation(self._inode):
+            self._inode.make_durable()
+
+    def full_sync(self) -> None:
+        self.sync()
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+
+
+class FakeLock:
+    def __init__(self, disk: "FakeDisk", path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locked.discard(self._path)
+
+
+class _Mutation:
+    """The moment of one mutating call: fails or stops before the change, or stops after it, as planned."""
+
+    __slots__ = ("_disk", "_inode", "_write", "stop_after")
+
+    def __init__(self, disk: "FakeDisk", inode: _Inode | None, write: _Write | None) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._write = write
+        self.stop_after = False
+
+    def __enter__(self) -> None:
+        disk = self._disk
+        if disk.stopped:
+            raise SimulatedCrash
+        disk.mutating_calls += 1
+        fault = disk.fault_of_this_call()
+        if fault is None:
+            return
+        if fault.plan is _Plan.STOP_AFTER:
+            self.stop_after = True
+            return
+        if self._inode is not None and self._write is not None and fault.torn_bytes:
+            self._inode.change(_Write(self._write.offset, self._write.data[: fault.torn_bytes]))
+        if fault.plan is _Plan.STOP_BEFORE:
+            disk.stopped = True
+            raise SimulatedCrash
+        if self._inode is not None and self._write is None:
+            # A failed sync: the kernel marks the pages clean, so a second sync would keep nothing either.
+            self._inode.pending.clear()
+        raise OSError(fault.error_number, os.strerror(fault.error_number))
+
+    def __exit__(self, *_: object) -> None:
+        if self.stop_after:
+            self._disk.stopped = True
+            raise SimulatedCrash
+
+
+class FakeDisk:
+    """See the module and `topics.storage.fs.Disk`."""
+
+    def __init__(self) -> None:
+        self.mutating_calls = 0
+        self.stopped = False
+        self.locked: set[str] = set()
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._pending_names: list[_Entry] = []
+        self._directories: set[str] = {"", "/"}
+        self._faults: dict[int, _Fault] = {}
+
+    # Faults
+
+    def fail_at(
+        self, call: int, error_number: int = errno.EIO, *, written_bytes: int = 0, and_after: bool = False
+    ) -> None:
+        """Make that call raise; a write leaves its first `written_bytes`. `and_after`: so do later calls."""
+        self._faults[call] = _Fault(_Plan.FAIL, error_number, written_bytes, and_after)
+
+    def stop_at(self, call: int, *, applied: bool = False, torn_bytes: int = 0) -> None:
+        """Crash at that call: before it, after it (`applied`), or within a write, after `torn_bytes`."""
+        plan = _Plan.STOP_AFTER if applied else _Plan.STOP_BEFORE
+        self._faults[call] = _Fault(plan, torn_bytes=torn_bytes)
+
+    def fault_of_this_call(self) -> _Fault | None:
+        fault = self._faults.get(self.mutating_calls)
+        if fault is None:
+            for call, earlier in self._faults.items():
+                if earlier.and_after and call < self.mutating_calls:
+                    return earlier
+        return fault
+
+    def mutation(self, inode: _Inode | None = None, write: _Write | None = None) -> _Mutation:
+        return _Mutation(self, inode, write)
+
+    # Crashes
+
+    def crash(self, seed: int) -> "FakeDisk":
+        """What a restart after a power cut finds, as the seed has it."""
+        choice = random.Random(seed)
+        after = FakeDisk()
+        after._directories = set(self._directories)
+        names = dict(self._durable_names)
+        keep_names = choice.choice((0.0, 0.5, 1.0))
+        for entry in self._pending_names:
+            if choice.random() < keep_names:
+                _change_names(names, entry)
+        survivors: dict[int, _Inode] = {}
+        for name in sorted(names):
+            inode = names[name]
+            if id(inode) not in survivors:
+                survivors[id(inode)] = _settled(_survivor(inode, choice))
+            after._names[name] = survivors[id(inode)]
+        after._found()
+        return after
+
+    def crash_keep_all(self) -> "FakeDisk":
+        """What a restart after a killed process finds: every byte and name."""
+        return self._settle({name: bytes(inode.content) for name, inode in self._names.items()})
+
+    def crash_drop_all(self) -> "FakeDisk":
+        """What a restart after the worst power cut finds: only what was made durable."""
+        return self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
+
+    def dump(self) -> dict[str, bytes]:
+        """Every file as a reader sees it now."""
+        return {name: bytes(self._names[name].content) for name in sorted(self._names)}
+
+    def _settle(self, contents: dict[str, bytes]) -> "FakeDisk":
+        after = FakeDisk()
+        after._directories = set(self._directories)
+        after._names = {name: _settled(content) for name, content in contents.items()}
+        after._found()
+        return after
+
+    def _found(self) -> None:
+        """What is there after a restart is durable, and so are the directories it is in."""
+        self._durable_names = dict(self._names)
+        for name in self._names:
+            directory = _parent(name)
+            while directory not in self._directories:
+                self._directories.add(directory)
+                directory = _parent(directory)
+
+    # Disk: changing
+
+    def make_dir(self, path: str) -> None:
+        path = _clean(path)
+        with self.mutation():
+            while path not in self._directories:
+                if path in self._names:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                self._directories.add(path)
+                path = _parent(path)
+
+    def create(self, path: str) -> FakeFile:
+        path = _clean(path)
+        with self.mutation():
+            self._check_directory(_parent(path))
+            if path in self._names or path in self._directories:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            inode = _Inode()
+            self._change(_Entry(_parent(path), None, path, inode))
+        return FakeFile(self, path, inode, 0)
+
+    def open_append(self, path: str) -> FakeFile:
+        path = _clean(path)
+        inode = self._inode(path)
+        return FakeFile(self, path, inode, len(inode.content))
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = _clean(source), _clean(target)
+        with self.mutation():
+            self._check_directory(_parent(target))
+            self._change(_Entry(_parent(target), source, target, self._inode(source)))
+
+    def remove(self, path: str) -> None:
+        path = _clean(path)
+        with self.mutation():
+            if path in self._names:
+                self._change(_Entry(_parent(path), path, None, None))
+
+    def remove_tree(self, path: str) -> None:
+        path = _clean(path)
+        with self.mutation():
+            for name in sorted(self._names):
+                if name.startswith(path + "/"):
+                    # The directory goes with its names, so their fate is decided by its parent's sync.
+                    self._change(_Entry(_parent(path), name, None, None))
+            self._directories = {
+                name for name in self._directories if name != path and not name.startswith(path + "/")
+            }
+
+    def sync_dir(self, path: str) -> None:
+        path = _clean(path)
+        with self.mutation():
+            self._check_directory(path)
+            still_pending = []
+            for entry in self._pending_names:
+                if entry.directory == path:
+                    _change_names(self._durable_names, entry)
+                else:
+                    still_pending.append(entry)
+            self._pending_names = still_pending
+
+    # Disk: reading
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._inode(_clean(path)).content)
+
+    def map(self, path: str) -> MappedBytes:
+        return self.read(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        prefix = _clean(path) + "/"
+        everything = [*self._names, *self._directories]
+        return sorted(
+            {name[len(prefix) :].partition("/")[0] for name in everything if name.startswith(prefix)} - {""}
+        )
+
+    def exists(self, path: str) -> bool:
+        path = _clean(path)
+        return path in self._names or path in self._directories
+
+    def size(self, path: str) -> int:
+        return len(self._inode(_clean(path)).content)
+
+    def free_bytes(self, path: str) -> int:
+        self._check_directory(_clean(path))
+        return FREE_BYTES
+
+    def lock(self, path: str) -> FakeLock:
+        path = _clean(path)
+        self._check_directory(_parent(path))
+        if path in self.locked:
+            raise DirectoryInUse(path)
+        if path not in self._names:
+            self._change(_Entry(_parent(path), None, path, _Inode()))
+        self.locked.add(path)
+        return FakeLock(self, path)
+
+    def _change(self, entry: _Entry) -> None:
+        _change_names(self._names, entry)
+        self._pending_names.append(entry)
+
+    def _inode(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def _check_directory(self, path: str) -> None:
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def _apply(content: bytearray, change: _Write | _Resize) -> None:
+    match change:
+        case _Write(offset, data):
+            if offset > len(content):
+                content.extend(bytes(offset - len(content)))
+            content[offset : offset + len(data)] = data
+        case _Resize(size):
+            if size > len(content):
+                content.extend(bytes(size - len(content)))
+            else:
+                del content[size:]
+
+
+def _change_names(names: dict[str, _Inode], entry: _Entry) -> None:
+    if entry.gone is not None:
+        names.pop(entry.gone, None)
+    if entry.name is not None and entry.inode is not None:
+        names[entry.name] = entry.inode
+
+
+def _survivor(inode: _Inode, choice: random.Random) -> bytes:
+    """The durable bytes and a seeded part of the pending changes.
+
+    A sector holds some prefix of the writes that touched it (a page reaches the disk with all that is in it),
+    but each sector its own: later sectors may be there when earlier ones are not. Lengths may be there
+    without their bytes.
+    """
+    content = bytearray(inode.durable)
+    keep = choice.choice((0.0, 0.3, 0.7, 1.0))
+    lengths_survive = choice.random() < 0.5
+    settled_sectors: set[int] = set()
+    for change in inode.pending:
+        match change:
+            case _Write(offset, data):
+                if lengths_survive and offset + len(data) > len(content):
+                    _apply(content, _Resize(offset + len(data)))
+                for sector, piece in _sectors(offset, data):
+                    if sector not in settled_sectors and choice.random() < keep:
+                        _apply(content, piece)
+                    else:
+                        settled_sectors.add(sector)
+            case _Resize():
+                if choice.random() < keep:
+                    _apply(content, change)
+    return bytes(content)
+
+
+def _sectors(offset: int, data: bytes) -> list[tuple[int, _Write]]:
+    pieces = []
+    end = offset + len(data)
+    at = offset
+    while at < end:
+        sector = at // SECTOR_BYTES
+        until = min(end, (sector + 1) * SECTOR_BYTES)
+        pieces.append((sector, _Write(at, data[at - offset : until - offset])))
+        at = until
+    return pieces
+
+
+def _settled(content: bytes) -> _Inode:
+    return _Inode(bytearray(content), bytearray(content))
+
+
+def _clean(path: str) -> str:
+    return path.rstrip("/")
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
