@@ -197,7 +197,7 @@ def success(reply: Reply) -> dict[str, Any]:
 
 def assert_error(reply: Reply, status: int, code: str, mentions: str = "") -> dict[str, Any]:
     """Checks the error envelope and returns its detail."""
-    assert (reply.status, reply.body[:500]) == (status, reply.body[:500])
+    assert reply.status == status, reply.body[:500]
     error = reply.json["error"]
     assert error["code"] == code, error
     assert isinstance(error["message"], str), error

@@ -78,7 +78,7 @@ def test_the_default_limit_is_256(topic: Topic, limit: dict[str, int]) -> None:
     assert (page["next_from_seq"], page["lag"]) == (256, 44)
 
 
-@pytest.mark.parametrize("limit", [1000, 1001, 2**32 - 1])
+@pytest.mark.parametrize("limit", [1000, 1001, 2**32 - 1, 2**32, 2**64 - 1])
 def test_a_limit_beyond_1000_is_clamped(topic: Topic, limit: int) -> None:
     topic.fill(1001)
     page = topic.diff(limit=limit)
