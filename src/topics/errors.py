@@ -95,6 +95,11 @@ class Throttled(TopicsError):
         self.retry_after_s = retry_after_s
 
 
+class StorageFailed(TopicsError):
+    """The disk refused a write or a sync: nothing more is written, reads go on. Free space or replace the
+    disk, then restart the server."""
+
+
 class NotReady(TopicsError):
     """The server is still recovering. Wait for `Retry-After`, then retry."""
 

@@ -25,6 +25,7 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.TopicFull: (422, "topic_full"),
     errors.Throttled: (429, "throttled"),
     errors.HeadersTooLarge: (431, "headers_too_large"),
+    errors.StorageFailed: (503, "storage_failed"),
     errors.NotReady: (503, "not_ready"),
     errors.ShuttingDown: (503, "shutting_down"),
 }

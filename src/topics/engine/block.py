@@ -32,6 +32,21 @@ class AnyBlock(Protocol):
     @property
     def live_bytes(self) -> int: ...
 
+    @property
+    def cold(self) -> bool:
+        """It lives on the cold tier."""
+        ...
+
+    @property
+    def flushed_count(self) -> int:
+        """How many of its positions, from the first, are in a segment file."""
+        ...
+
+    @property
+    def unflagged(self) -> list[int]:
+        """Flushed positions deleted since, whose delete byte is not set yet."""
+        ...
+
     def __len__(self) -> int: ...
 
     def is_live(self, position: int) -> bool: ...
@@ -106,7 +121,10 @@ class Block:
         "tags",
         "timestamps",
         "unflagged",
+        "written_bytes",
     )
+
+    cold = False
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
@@ -119,9 +137,10 @@ class Block:
         self.has_meta = False
         self.live_count = 0
         self.live_bytes = 0
+        self.written_bytes = 0  # of all positions, dead ones too: what its segment will hold
         self.closed = False  # takes no more records: it is being sealed
-        self.flushed_count = 0  # positions that are in a segment file
-        self.unflagged: list[int] = []  # flushed positions deleted since, whose flag byte is not set yet
+        self.flushed_count = 0
+        self.unflagged: list[int] = []
         self._positions_by_tag: dict[str, list[int]] = {}
         self._sorted_tags: list[str] | None = None
 
@@ -132,7 +151,7 @@ class Block:
     def last_seq(self) -> int:
         return self.first_seq + len(self.fragments) - 1
 
-    def extend(self, batch: Batch, ts: int) -> None:
+    def extend(self, batch: Batch, timestamps: "array[int]") -> None:
         start = len(self.fragments)
         count = len(batch.fragments)
         self.fragments += batch.fragments
@@ -140,9 +159,10 @@ class Block:
         self.tags += batch.tags
         self.sizes.extend(batch.sizes)
         self.meta_at.extend(batch.meta_at)
-        self.timestamps.extend(array("q", (ts,)) * count)
+        self.timestamps.extend(timestamps)
         self.live_count += count
         self.live_bytes += batch.total_bytes
+        self.written_bytes += batch.total_bytes
         self.has_meta = self.has_meta or any(batch.meta_at)
         for position, tag in enumerate(batch.tags, start):
             if tag is not None:

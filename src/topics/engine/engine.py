@@ -7,6 +7,7 @@ An operation that has to be durable before anybody may see it returns a `commit`
 done. A call whose answer would reveal something not yet durable raises `Busy`.
 """
 
+from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -433,7 +434,7 @@ class Engine:
 
     def _publish(self, topic: Topic, batch: Batch, ts: int) -> None:
         log = topic.log
-        log.append(batch, ts)
+        log.append(batch, array("q", (ts,)) * len(batch.fragments))
         self.bytes_live += batch.total_bytes
         self.records_live += len(batch.fragments)
         if topic.config.discard is Discard.OLD:

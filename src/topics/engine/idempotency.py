@@ -4,6 +4,7 @@ Keys are kept in the order they came, so what is past the window is always at th
 is bounded: beyond `IDEMPOTENCY_KEYS_PER_TOPIC_MAX` the oldest is forgotten early.
 """
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +28,14 @@ class IdempotencyKeys:
 
     def __len__(self) -> int:
         return len(self._writes)
+
+    def items(self) -> Iterable[tuple[str, RememberedWrite]]:
+        return self._writes.items()
+
+    def restore(self, key: str, write: RememberedWrite) -> None:
+        """Puts a key back, in the order of `items`."""
+        self._writes[key] = write
+        self._latest_ms = max(self._latest_ms, write.at_ms)
 
     def find(self, key: str, now_ms: int, window_ms: int) -> RememberedWrite | None:
         now_ms = self._forward(now_ms)

@@ -9,6 +9,7 @@ Two floors, never mixed (evict_floor <= earliest_seq, always):
 Time comes in as an argument; nothing here knows a clock, a name or a configuration.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
@@ -80,42 +81,45 @@ class TopicLog:
         """The commit time of the next write: never below an earlier one, whatever the clock does."""
         return now_ms if now_ms > self.last_ts else self.last_ts
 
-    def append(self, batch: Batch, ts: int) -> None:
+    def append(self, batch: Batch, timestamps: "array[int]") -> None:
         """Publishes a batch whose fragments carry the seqs from head_seq + 1 on."""
-        self.open_block().extend(batch, ts)
+        self.open_block().extend(batch, timestamps)
         count = len(batch.fragments)
         self.head_seq += count
         self.count += count
         self.bytes += batch.total_bytes
-        self.last_ts = ts
+        self.last_ts = timestamps[-1]
 
     def open_block(self) -> Block:
         """The block the next record goes to: the last one, unless it is full, sealed, or before a lost range."""
         if self.blocks:
             block = self.blocks[-1]
-            if (
-                isinstance(block, Block)
-                and not block.closed
-                and len(block) < self._block_events_max
-                and block.live_bytes < self._block_bytes_max
-                and block.last_seq == self.head_seq
-            ):
+            if isinstance(block, Block) and not self.is_full(block) and block.last_seq == self.head_seq:
                 return block
         block = Block(self.head_seq + 1)
         self.add_block(block)
         return block
 
+    def is_full(self, block: Block) -> bool:
+        return (
+            block.closed
+            or len(block) >= self._block_events_max
+            or block.written_bytes >= self._block_bytes_max
+        )
+
+    def block_at(self, first_seq: int) -> AnyBlock | None:
+        index = bisect_left(self._block_starts, first_seq)
+        if index == len(self.blocks) or self._block_starts[index] != first_seq:
+            return None
+        return self.blocks[index]
+
     def add_block(self, block: AnyBlock) -> None:
         self.blocks.append(block)
         self._block_starts.append(block.first_seq)
 
-    def replace_block(self, block: AnyBlock) -> bool:
-        """Puts `block` in the place of the one with the same seqs; False when that one is gone."""
-        index = bisect_left(self._block_starts, block.first_seq)
-        if index == len(self.blocks) or self._block_starts[index] != block.first_seq:
-            return False
-        self.blocks[index] = block
-        return True
+    def replace_block(self, block: AnyBlock) -> None:
+        """Puts `block` in the place of the one with the same seqs."""
+        self.blocks[bisect_left(self._block_starts, block.first_seq)] = block
 
     # Losing and removing
 

@@ -12,6 +12,8 @@ the keys is therefore part of this module's contract: `meta`, when present, come
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from topics.model.payload import join_payload, split_payload
+
 # What one record costs beyond its own bytes: the fixed part of a log frame.
 RECORD_OVERHEAD_BYTES = 38
 
@@ -38,21 +40,18 @@ def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta
     return b"".join((head, data, b',"meta":', meta, b"}")), len(head) + len(data)
 
 
-def payload_of(fragment: bytes, meta_at: int) -> bytes:
-    """What the log keeps on disk: the data and, if there is meta, a NUL and the meta.
-
-    JSON text never holds a NUL byte, and `"data":` cannot stand unescaped inside the node before it.
-    """
+def payload_of(fragment: bytes, meta_at: int, key: bytes | None = None) -> bytes:
+    """What the disk keeps of the record. `"data":` cannot stand unescaped inside the node before it."""
     start = fragment.index(b'"data":') + 7
     if not meta_at:
-        return fragment[start:-1]
-    return b"%b\0%b" % (fragment[start:meta_at], fragment[meta_at + 8 : -1])
+        return join_payload(fragment[start:-1], None, key)
+    return join_payload(fragment[start:meta_at], fragment[meta_at + 8 : -1], key)
 
 
 def fragment_of(seq: int, ts: int, node: str | None, payload: bytes) -> tuple[bytes, int]:
-    """The reverse: a fragment from what the disk keeps."""
-    data, _, meta = payload.partition(b"\0")
-    return render_fragment(seq, ts, node, data, meta)
+    """The reverse: the fragment of a record that comes from the disk, and where its meta begins."""
+    data, meta, _ = split_payload(payload)
+    return render_fragment(seq, ts, node, data, meta or b"")
 
 
 def with_tag(fragment: bytes, tag: str) -> bytes:

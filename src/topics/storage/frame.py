@@ -12,7 +12,7 @@
       34    4   data_len    u32
       38    N   node
        .    M   tag
-       .    P   data              payload (see payload.py) of an Append, body of any other frame
+       .    P   data              payload (see model/payload.py) of an Append, body of any other frame
        .    8   xxh3        u64   XXH3-64 over [4 .. here)
 
 `frame_len` is not under the checksum, but the other lengths are, and they must add up to it.

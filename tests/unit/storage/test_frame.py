@@ -18,7 +18,7 @@ from topics.storage.frame import (
     append_frames,
     control_frame,
 )
-from topics.storage.payload import join_payload, split_payload
+from topics.model.payload import join_payload, split_payload
 from topics.storage.wal_mark import file_mark, sync_mark
 
 JSON = st.binary(min_size=1).filter(lambda text: b"\x00" not in text)

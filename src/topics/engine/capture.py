@@ -1,0 +1,90 @@
+"""Takes topics as they are for a checkpoint, and puts what came of it back into their logs."""
+
+from collections.abc import Callable
+
+from topics.engine.block import AnyBlock, Block
+from topics.engine.topic import Topic
+from topics.model.capture import BlockCapture, Columns, TopicCapture
+from topics.model.config import Durability
+from topics.model.image import KeyImage, TopicImage
+
+Seal = Callable[[Topic, Block], AnyBlock]
+
+
+def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
+    """The topic as it is now. Closes blocks that are full, and one that has waited too long for more records."""
+    log = topic.log
+    resident_only = topic.config.durability is Durability.EPHEMERAL
+    if not resident_only:
+        for block in log.blocks[:-1]:
+            if isinstance(block, Block):
+                block.closed = True
+        if log.blocks and isinstance(last := log.blocks[-1], Block):
+            aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
+            last.closed = last.closed or log.is_full(last) or bool(aged)
+    return TopicCapture(
+        image=TopicImage(
+            topic_id=topic.topic_id,
+            name=topic.name,
+            config=topic.config,
+            head_seq=log.head_seq,
+            earliest_seq=log.earliest_seq,
+            last_ts=log.last_ts,
+            cap_lost_seq=log.cap_lost_seq,
+            ttl_lost_seq=log.ttl_lost_seq,
+            crash_lost_seq=log.crash_lost_seq,
+            lost_ranges=list(log.lost_ranges),
+            ceiling=topic.ceiling,
+            last_write_ts=topic.last_write_ts,
+            keys=[
+                KeyImage(key, write.first_seq, write.record_count, write.at_ms) for key, write in topic.keys.items()
+            ],
+            segments=[],
+        ),
+        blocks=[_capture_block(block, resident_only) for block in log.blocks],
+        resident_only=resident_only,
+    )
+
+
+def _capture_block(block: AnyBlock, resident_only: bool) -> BlockCapture:
+    columns = None
+    if isinstance(block, Block) and not resident_only:
+        start = block.flushed_count
+        columns = Columns(
+            block.fragments[start:],
+            block.timestamps[start:],
+            block.meta_at[start:],
+            block.nodes[start:],
+            block.tags[start:],
+        )
+    return BlockCapture(
+        first_seq=block.first_seq,
+        count=len(block),
+        live_count=block.live_count,
+        live_bytes=block.live_bytes,
+        sealed=not isinstance(block, Block),
+        seal=isinstance(block, Block) and block.closed,
+        cold=block.cold,
+        flushed_count=block.flushed_count,
+        columns=columns,
+        unflagged=list(block.unflagged),
+    )
+
+
+def settle(topic: Topic, captured: BlockCapture, seal: Seal) -> None:
+    """A captured block is on disk now: note it, and swap it for its sealed segment if it became one."""
+    block = topic.log.block_at(captured.first_seq)
+    if block is None:
+        return
+    # Deleted before the capture and flagged by now; what was deleted since stays to be flagged.
+    del block.unflagged[: len(captured.unflagged)]
+    if isinstance(block, Block):
+        dead_since = [
+            position
+            for position in range(captured.flushed_count, captured.count)
+            if not block.is_live(position) and captured.columns and captured.columns.fragments[position - captured.flushed_count] is not None
+        ]
+        block.flushed_count = captured.count
+        block.unflagged += dead_since
+        if captured.seal:
+            topic.log.replace_block(seal(topic, block))

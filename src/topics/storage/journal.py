@@ -1,0 +1,153 @@
+"""The journal: turns operations into frames and hands them to the shard of their topic.
+
+A topic's operations all go to one shard, chosen by its id, so they are durable in the order they happened.
+Nothing here waits: whoever asked for a gated operation gets a ticket that is resolved when the shard has synced
+it, on the thread that `deliver` leads to.
+"""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.errors import StorageFailed, Throttled, TopicsError
+from topics.model.config import TopicConfig
+from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.record import payload_of
+from topics.model.tag_match import TagMatch
+from topics.storage.errors import DiskFailed
+from topics.storage.frame import FrameKind, append_frames, control_frame
+from topics.storage.group_commit import CommitThread
+
+_encode = msgspec.json.encode
+_QUEUE_FULL_RETRY_AFTER_S = 1
+
+
+class Ticket(Protocol):
+    def resolve(self, error: TopicsError | None, sync_ns: int) -> None: ...
+
+
+T = TypeVar("T", bound=Ticket)
+Deliver = Callable[[Callable[[], None]], object]
+
+
+class DiskJournal(Generic[T]):
+    """`new_ticket` makes what a caller waits for; `deliver` runs a call on the caller's thread."""
+
+    def __init__(self, new_ticket: Callable[[], T], deliver: Deliver) -> None:
+        self._new_ticket = new_ticket
+        self._deliver = deliver
+        self._shards: list[CommitThread[T]] = []
+        self.submit_full_total = 0
+
+    def open(self, shards: list[CommitThread[T]]) -> None:
+        """From now on operations are taken. The shards report to `on_durable` and `on_failed`."""
+        self._shards = shards
+
+    @property
+    def shards(self) -> list[CommitThread[T]]:
+        return self._shards
+
+    def on_durable(self, tickets: list[T], sync_ns: int) -> None:
+        """Called on a shard's thread."""
+        self._deliver(lambda: _resolve(tickets, None, sync_ns))
+
+    def on_failed(self, tickets: list[T], failure: DiskFailed) -> None:
+        """Called on a shard's thread."""
+        error = _storage_failed(failure)
+        self._deliver(lambda: _resolve(tickets, error, 0))
+
+    def barrier(self) -> list[T]:
+        """A ticket for each shard, resolved when all handed over so far is durable."""
+        return [self._submit(shard, [], 0, gated=True) for shard in self._shards]  # type: ignore[misc]
+
+    def admit(self, topic_id: int) -> None:
+        shard = self._shard(topic_id)
+        if shard.failure is not None:
+            raise _storage_failed(shard.failure)
+        if not shard.has_room:
+            self.submit_full_total += 1
+            raise Throttled(
+                f"the disk does not keep up: {shard.queue_depth} writes wait for it",
+                retry_after_s=_QUEUE_FULL_RETRY_AFTER_S,
+                retry_after_ms=_QUEUE_FULL_RETRY_AFTER_S * 1000,
+            )
+
+    def create_topic(
+        self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
+    ) -> T | None:
+        body = TopicCreated(name, config, ceiling)
+        return self._control(FrameKind.TOPIC_CREATE, topic_id, ts, body, gated=gated)
+
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> T | None:
+        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config), gated=True)
+
+    def delete_topic(self, topic_id: int, ts: int) -> T | None:
+        return self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)
+
+    def append(
+        self,
+        topic_id: int,
+        first_seq: int,
+        ts: int,
+        fragments: list[bytes],
+        meta_at: list[int],
+        nodes: list[str | None],
+        tags: list[str | None],
+        key: str | None,
+        *,
+        gated: bool,
+    ) -> T | None:
+        """Hot: once per write."""
+        records = [
+            (node and node.encode(), tag and tag.encode(), payload_of(fragment, at))
+            for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True)
+        ]
+        if key is not None:
+            node, tag, _ = records[-1]
+            records[-1] = (node, tag, payload_of(fragments[-1], meta_at[-1], key.encode()))
+        frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
+        return self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
+
+    def delete_records(
+        self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
+    ) -> T | None:
+        return self._control(FrameKind.DELETE, topic_id, ts, RecordsDeleted(before_seq, match), gated=gated)
+
+    def reserve(self, topic_id: int, ts: int, ceiling: int) -> T | None:
+        return self._control(FrameKind.HEAD_WATERMARK, topic_id, ts, HeadReserved(ceiling), gated=True)
+
+    def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
+        shard = self._shard(topic_id)
+        if shard.failure is None and shard.has_room:
+            # Left out when the shard cannot take it: the snapshot or the next one says the same.
+            self._control(FrameKind.EVICT_WATERMARK, topic_id, ts, RecordsExpired(ttl_lost_seq), gated=False)
+
+    def _control(self, kind: FrameKind, topic_id: int, ts: int, body: object, *, gated: bool) -> T | None:
+        frame = control_frame(kind, topic_id, 0, ts, _encode(body))
+        return self._submit(self._shard(topic_id), [frame], 1, gated=gated)
+
+    def _submit(self, shard: CommitThread[T], frames: list[bytes], count: int, *, gated: bool) -> T | None:
+        ticket = self._new_ticket() if gated else None
+        shard.submit(frames, count, gated, ticket)
+        return ticket
+
+    def _shard(self, topic_id: int) -> CommitThread[T]:
+        return self._shards[shard_of(topic_id, len(self._shards))]
+
+
+def shard_of(topic_id: int, shard_count: int) -> int:
+    return int(xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % shard_count)
+
+
+def _resolve(tickets: list[T], error: TopicsError | None, sync_ns: int) -> None:
+    for ticket in tickets:
+        ticket.resolve(error, sync_ns)
+
+
+def _storage_failed(failure: DiskFailed) -> StorageFailed:
+    return StorageFailed(
+        f"nothing can be written: {failure.message}. Free space or replace the disk, then restart the server",
+        **failure.detail,
+    )

@@ -1,0 +1,203 @@
+"""A block of a topic's log whose records are in a sealed segment: served from its map, no heap per record.
+
+Which positions are live is kept here, in memory, once any is dead; the delete bytes on disk follow at the next
+checkpoint. Everything else is read from the segment when it is asked for.
+"""
+
+from collections.abc import Sequence
+from itertools import compress, islice
+
+from topics.model.record import fragment_of, with_tag, without_meta
+from topics.model.tag_match import TagMatch
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.segments import Segments
+
+
+class SealedBlock:
+    __slots__ = (
+        "_count",
+        "_live",
+        "_segments",
+        "_topic_id",
+        "cold",
+        "dead_below",
+        "first_seq",
+        "live_bytes",
+        "live_count",
+        "unflagged",
+    )
+
+    def __init__(
+        self,
+        segments: Segments,
+        topic_id: int,
+        first_seq: int,
+        count: int,
+        live_count: int,
+        live_bytes: int,
+        *,
+        cold: bool = False,
+        live: bytearray | None = None,
+        dead_below: int = 0,
+    ) -> None:
+        """`live` has a 1 for each live position; without it, the delete bytes and `dead_below` say."""
+        self._segments = segments
+        self._topic_id = topic_id
+        self.first_seq = first_seq
+        self._count = count
+        self.live_count = live_count
+        self.live_bytes = live_bytes
+        self.cold = cold
+        self.dead_below = dead_below
+        self.unflagged: list[int] = []
+        self._live = live
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self._count - 1
+
+    @property
+    def flushed_count(self) -> int:
+        return self._count
+
+    def is_live(self, position: int) -> bool:
+        return bool(self._bits()[position])
+
+    def kill(self, position: int, *, deleted: bool) -> int:
+        if deleted:
+            self.unflagged.append(position)
+        self._bits()[position] = 0
+        size = self._reader().record_bytes(position)
+        self.live_count -= 1
+        self.live_bytes -= size
+        return size
+
+    def first_live(self, start: int) -> int:
+        position = self._bits().find(1, start)
+        return self._count if position < 0 else position
+
+    def last_live(self) -> int:
+        return self._bits().rfind(1)
+
+    def expired_before(self, oldest_ts: int) -> int:
+        return self._reader().bisect_ts(max(oldest_ts, 0))
+
+    def matching(self, match: TagMatch) -> list[int]:
+        text = match.text.encode()
+        reader = self._reader()
+        positions = reader.find_tag_prefix(text) if match.is_prefix else reader.find_tag(text)
+        live = self._bits()
+        return [position for position in positions if live[position]]
+
+    def window(self, start: int, size: int) -> tuple[Sequence[int], int]:
+        if self.live_count == self._count:
+            stop = min(start + size, self._count)
+            return range(start, stop), stop
+        if self.live_count == 0:
+            return [], self._count
+        live = self._bits()
+        chosen = list(islice(compress(range(start, self._count), live[start:]), size))
+        return chosen, chosen[-1] + 1 if len(chosen) == size else self._count
+
+    def render(
+        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
+    ) -> list[bytes]:
+        if not chosen:
+            return []
+        first = chosen[0]
+        records = self._reader().slices(first, chosen[-1] + 1, with_deleted=True)
+        if len(records) != len(chosen):
+            records = [records[position - first] for position in chosen]
+        fragments: list[bytes] = []
+        for seq, ts, node_bytes, tag, payload in records:
+            node = None
+            if node_bytes is not None:
+                node = node_bytes.decode()
+                if node in own_nodes:
+                    fragments.append(b"")
+                    continue
+            fragment, meta_at = fragment_of(seq, ts, node, payload)
+            if meta_at and not include_meta:
+                fragment = without_meta(fragment, meta_at)
+            if include_tags and tag is not None:
+                fragment = with_tag(fragment, tag.decode())
+            fragments.append(fragment)
+        return fragments
+
+    def recount(self) -> None:
+        """Counts what is live anew from the delete bytes: the image this block came from may be older."""
+        self._live = None
+        self.live_count = 0  # so that the bits are built from the segment
+        live = self._bits()
+        reader = self._reader()
+        positions = list(compress(range(self._count), live))
+        self.live_count = len(positions)
+        self.live_bytes = sum(map(reader.record_bytes, positions))
+
+    def _bits(self) -> bytearray:
+        if self._live is None:
+            if self.live_count == self._count:
+                self._live = bytearray(b"\1") * self._count
+            else:
+                reader = self._reader()
+                self._live = bytearray(not reader.deleted(position) for position in range(self._count))
+                self._live[: self.dead_below] = bytes(self.dead_below)
+        return self._live
+
+    def _reader(self) -> SegmentReader:
+        return self._segments.reader(self._topic_id, self.first_seq, cold=self.cold)
+
+
+class ClearedBlock:
+    """Seqs whose records were all deleted and whose segment is gone: nothing but their place in the order."""
+
+    __slots__ = ("_count", "first_seq", "unflagged")
+
+    cold = False
+    live_count = 0
+    live_bytes = 0
+
+    def __init__(self, first_seq: int, count: int) -> None:
+        self.first_seq = first_seq
+        self._count = count
+        self.unflagged: list[int] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self._count - 1
+
+    @property
+    def flushed_count(self) -> int:
+        return self._count
+
+    def is_live(self, position: int) -> bool:
+        return False
+
+    def kill(self, position: int, *, deleted: bool) -> int:
+        raise AssertionError(f"seq {self.first_seq + position} is dead already")
+
+    def first_live(self, start: int) -> int:
+        return self._count
+
+    def last_live(self) -> int:
+        raise AssertionError("a cleared block has no live record")
+
+    def expired_before(self, oldest_ts: int) -> int:
+        return self._count
+
+    def matching(self, match: TagMatch) -> list[int]:
+        return []
+
+    def window(self, start: int, size: int) -> tuple[Sequence[int], int]:
+        return [], self._count
+
+    def render(
+        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
+    ) -> list[bytes]:
+        return []
