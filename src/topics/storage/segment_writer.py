@@ -77,8 +77,8 @@ class SegmentAppender:
             raise CorruptFile(data_path, disk.size(data_path), f"shorter than its {data_bytes} durable bytes")
         with failing_as(data_path, "reopening a segment"):
             data = disk.open_append(data_path)
+            # Not synced: should the cut be lost in another crash, it is made again.
             data.truncate(data_bytes)
-            data.sync()
             disk.remove(index_path)
             appender = cls(disk, directory, first_seq, data, disk.create(index_path))
         reader = SegmentReader(disk, directory, first_seq)

@@ -455,7 +455,7 @@ def test_a_crash_at_every_call_keeps_what_was_flushed_and_loses_no_sealed_record
             for after in (
                 disk.crash_keep_all(),
                 disk.crash_drop_all(),
-                *(disk.crash(seed) for seed in range(8)),
+                *(disk.crash(call * 8 + seed) for seed in range(8)),
             ):
                 if work.flushed_bytes == 0:
                     continue

@@ -130,7 +130,7 @@ def test_a_crash_at_every_call_leaves_the_old_or_the_new_snapshot() -> None:
             for survivor in (
                 disk.crash_keep_all(),
                 disk.crash_drop_all(),
-                *(disk.crash(seed) for seed in range(10)),
+                *(disk.crash(call * 8 + seed) for seed in range(8)),
             ):
                 loaded = load_latest(survivor, DIRECTORY)
                 assert loaded is not None
