@@ -28,6 +28,9 @@ from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
 
+_Write = tuple[list[bytes], int, bool, Ticket | None]
+"""(chunks, frame_count, needs_sync, ticket)"""
+
 SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 
 
@@ -46,15 +49,6 @@ class SyncHistogram:
     @property
     def count(self) -> int:
         return sum(self.counts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Write(Generic[Ticket]):
-    chunks: list[bytes]
-    frame_count: int
-    needs_sync: bool
-    ticket: Ticket | None
-    size: int
 
 
 class CommitThread(Generic[Ticket]):
@@ -86,7 +80,8 @@ class CommitThread(Generic[Ticket]):
         self._trim_below_lsn = 0
         self._failure: DiskFailed | None = writer.failure
         # Guards what both threads touch: the queue, its size, the flags below.
-        self._changed = threading.Condition(threading.Lock())
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
         self._sync_wanted = False
         self._gathering = False
         self._parked = False
@@ -95,7 +90,7 @@ class CommitThread(Generic[Ticket]):
         # Touched by the writing side only.
         self._unsynced_tickets: list[Ticket] = []
         self._unsynced_since_ns = 0
-        self.queue_depth_peak = 0
+        self._queue_depth_peak = 0
         self.sync_histogram = SyncHistogram()
 
     # The submitting side
@@ -103,6 +98,10 @@ class CommitThread(Generic[Ticket]):
     @property
     def queue_depth(self) -> int:
         return len(self._queue)
+
+    @property
+    def queue_depth_peak(self) -> int:
+        return max(self._queue_depth_peak, len(self._queue))
 
     @property
     def queued_bytes(self) -> int:
@@ -131,17 +130,16 @@ class CommitThread(Generic[Ticket]):
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         size = sum(map(len, chunks))
-        with self._changed:
+        with self._guard:
             if self._closing:
                 raise ValueError("submit after close")
             if not self.has_room:
                 raise QueueFull(len(self._queue), self._queued_bytes)
-            self._queue.append(_Write(chunks, frame_count, needs_sync, ticket, size))
+            self._queue.append((chunks, frame_count, needs_sync, ticket))
             self._queued_bytes += size
             self._submitted_lsn += frame_count
-            depth = len(self._queue)
-            self.queue_depth_peak = max(self.queue_depth_peak, depth)
-            self._sync_wanted = self._sync_wanted or needs_sync
+            if needs_sync:
+                self._sync_wanted = True
             if self._parked and (needs_sync or not self._gathering or not self.has_room):
                 self._changed.notify()
             return self._submitted_lsn
@@ -196,20 +194,20 @@ class CommitThread(Generic[Ticket]):
         with self._changed:
             writes = list(self._queue)
             self._queue.clear()
+            self._queue_depth_peak = max(self._queue_depth_peak, len(writes))
             self._queued_bytes = 0
             self._sync_wanted = False
         return writes
 
     def _write(self, writes: list[_Write[Ticket]]) -> bool:
         """Write them in one piece. Returns whether any of them asked for a sync."""
-        tickets = [write.ticket for write in writes if write.ticket is not None]
         # Theirs to fail from here on, should the write fail.
-        self._unsynced_tickets += tickets
+        self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
         if not self._writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
-        chunks = [chunk for write in writes for chunk in write.chunks]
-        self._writer.write(chunks, sum(write.frame_count for write in writes))
-        return any(write.needs_sync for write in writes)
+        chunks = [chunk for write in writes for chunk in write[0]]
+        self._writer.write(chunks, sum(write[1] for write in writes))
+        return any(write[2] for write in writes)
 
     def _sync(self) -> None:
         began_ns = self._clock.monotonic_ns()
@@ -221,7 +219,7 @@ class CommitThread(Generic[Ticket]):
             self._on_durable(tickets, sync_ns)
 
     def _fail(self, writes: list[_Write[Ticket]], failure: DiskFailed) -> None:
-        tickets = self._unsynced_tickets + [write.ticket for write in writes if write.ticket is not None]
+        tickets = self._unsynced_tickets + [ticket for _, _, _, ticket in writes if ticket is not None]
         self._unsynced_tickets = []
         if tickets:
             self._on_failed(tickets, failure)

@@ -329,7 +329,7 @@ def test_a_crash_at_every_call_loses_nothing_synced_and_invents_nothing() -> Non
             survivors = [
                 disk.crash_keep_all(),
                 disk.crash_drop_all(),
-                *(disk.crash(seed) for seed in range(8)),
+                *(disk.crash(call * 8 + seed) for seed in range(8)),
             ]
             for survivor in survivors:
                 check_recovery(survivor, workload.promised_lsn, workload.absorbed_lsn)
