@@ -33,6 +33,7 @@ from topics.storage.segment_format import (
 from topics.storage.segment_tags import TagTable, encode_tags
 
 _unpack_seq = Struct("<Q").unpack_from
+_unpack_length = Struct("<I").unpack_from
 _unpack_length_and_seq = Struct("<IBQ").unpack_from
 _SEQ_AT = 5
 _TS_AT = 13
@@ -123,6 +124,11 @@ class SegmentReader:
     def ts(self, position: int) -> int:
         found: tuple[int] = _unpack_seq(self._data, self._offset(position) + _TS_AT)
         return found[0]
+
+    def record_bytes(self, position: int) -> int:
+        """What the record takes in `.data`, which is also what it counts for in its topic."""
+        length: int = _unpack_length(self._data, self._offset(position))[0]
+        return 4 + length
 
     def bisect_ts(self, ts: int) -> int:
         """The first position whose record is of `ts` or later; `count` when there is none."""

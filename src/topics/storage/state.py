@@ -1,0 +1,44 @@
+"""What a snapshot holds: every topic but for its records, and from which frames on the WAL goes beyond it."""
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics.model.image import TopicImage
+from topics.storage.errors import UnknownVersion
+
+STATE_FORMAT = 1
+
+
+class State(Struct, frozen=True):
+    """`shards`: directory name of each WAL shard to the first lsn that is not in here. `clean`: nothing follows."""
+
+    next_topic_id: int
+    clean: bool
+    shards: dict[str, int]
+    topics: list[Raw]
+    format: int = STATE_FORMAT
+
+
+_encode = msgspec.msgpack.encode
+_decode_state = msgspec.msgpack.Decoder(State).decode
+_decode_topic = msgspec.msgpack.Decoder(TopicImage).decode
+
+
+class _Format(Struct):
+    format: int
+
+
+def encode_topic(image: TopicImage) -> bytes:
+    return _encode(image)
+
+
+def encode_state(next_topic_id: int, shards: dict[str, int], topics: list[bytes], *, clean: bool) -> bytes:
+    return _encode(State(next_topic_id, clean, shards, [Raw(topic) for topic in topics]))
+
+
+def decode_state(body: bytes, path: str) -> tuple[State, list[TopicImage]]:
+    found = msgspec.msgpack.decode(body, type=_Format).format
+    if found != STATE_FORMAT:
+        raise UnknownVersion(path, f"state format {found}")
+    state = _decode_state(body)
+    return state, [_decode_topic(topic) for topic in state.topics]
