@@ -223,8 +223,8 @@ class RequestReader:
         self._body_bytes_seen = -1
         keep_alive = parser.should_keep_alive()
         self._connection = KEEP if keep_alive else CLOSE
-        if not keep_alive or b"connection" in headers or method == b"CONNECT":
-            self._check_version_and_upgrade(request, keep_alive)
+        if not keep_alive or b"connection" in headers or b"host" not in headers or method == b"CONNECT":
+            self._check_version_host_and_upgrade(request, keep_alive)
         if not self._replay and (b"content-length" in headers or b"transfer-encoding" in headers):
             self._expect_body(request)
 
@@ -270,7 +270,7 @@ class RequestReader:
         if header_bytes > limits.HEADER_BYTES_MAX or header_count > limits.HEADER_COUNT_MAX:
             raise _headers_too_large()
 
-    def _check_version_and_upgrade(self, request: Request, keep_alive: bool) -> None:
+    def _check_version_host_and_upgrade(self, request: Request, keep_alive: bool) -> None:
         version = self._parser.get_http_version()
         if version == "1.0":
             if b"transfer-encoding" in request.headers:
@@ -279,6 +279,8 @@ class RequestReader:
                 self._connection = KEEP_EXPLICIT
         elif version != "1.1":
             raise InvalidRequest(f"this server speaks HTTP/1.1, not {version}")
+        elif b"host" not in request.headers:
+            raise InvalidRequest("an HTTP/1.1 request needs a Host header")
         if request.method == b"CONNECT":
             raise InvalidRequest("this server is not a proxy: there is no CONNECT")
         if self._parser.should_upgrade():

@@ -10,8 +10,8 @@ from topics.api.connections import Connections
 from topics.api.http import Response
 from topics.testing.fake_clock import FakeClock
 
-GET = b"GET /a HTTP/1.1\r\n\r\n"
-WAIT = b"GET /wait HTTP/1.1\r\n\r\n"
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def test_an_idle_connection_is_ended_after_its_time_and_not_before() -> None:
@@ -27,7 +27,7 @@ def test_an_idle_connection_is_ended_after_its_time_and_not_before() -> None:
 
 def test_a_head_that_trickles_in_is_cut_off() -> None:
     client = Client()
-    client.send(b"GET / HTTP/1.1\r\nA: ")
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\nA: ")
     for _ in range(int(limits.HEAD_TIMEOUT_S)):
         client.send(b"a")
         client.sweep_after(1)
@@ -39,7 +39,7 @@ def test_a_head_that_trickles_in_is_cut_off() -> None:
 
 def test_a_body_that_goes_on_may_take_its_time_and_one_that_stalls_may_not() -> None:
     client = Client()
-    client.send(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n")
     for _ in range(5):
         client.sweep_after(limits.BODY_STALL_TIMEOUT_S - 1)
         assert not client.transport.aborted
@@ -50,7 +50,7 @@ def test_a_body_that_goes_on_may_take_its_time_and_one_that_stalls_may_not() -> 
 
 def test_chunk_extensions_are_no_progress() -> None:
     client = Client()
-    client.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;")
     for _ in range(int(limits.BODY_STALL_TIMEOUT_S)):
         client.send(b"x")
         client.sweep_after(1)
@@ -140,7 +140,7 @@ def test_draining_closes_idle_connections_and_lets_requests_finish() -> None:
         connections.drain()
         assert idle.transport.closed
         assert not busy.transport.closed
-        assert reading.send(b"TP/1.1\r\n\r\n") == reply(b"GET /a? ", b"connection: close\r\n")
+        assert reading.send(b"TP/1.1\r\nHost: h\r\n\r\n") == reply(b"GET /a? ", b"connection: close\r\n")
         assert reading.transport.closed
         waiting = asyncio.create_task(connections.drained(60))
         application.release.set()
