@@ -181,6 +181,11 @@ class HttpProtocol(asyncio.Protocol):
 
     # --- what the registry calls
 
+    @property
+    def answering(self) -> bool:
+        # Not open means that the last answer is written and the transport, or the client, is about to end it.
+        return self._blocked or self._state != OPEN
+
     def expire(self, now_ns: int) -> None:
         unsent_bytes = self._transport.get_write_buffer_size()
         if 0 < unsent_bytes < self._unsent_bytes:

@@ -172,10 +172,77 @@ def test_draining_aborts_what_is_left_when_the_grace_is_over() -> None:
     asyncio.run(scenario())
 
 
-def test_a_draining_server_takes_no_new_connection() -> None:
+def test_a_draining_server_answers_new_connections_once_each() -> None:
     connections = Connections(FakeClock())
     connections.drain()
-    assert Client(connections=connections).transport.aborted
+    client = Client(connections=connections)
+    client.application.answer = lambda _: Response(503, b"{}")
+    lines = b"connection: close\r\nx-request-id: 1-1\r\n"
+    assert client.send(GET + GET) == reply(b"{}", lines, b"503 Service Unavailable")
+    assert client.transport.closed
+
+
+def test_connections_made_while_draining_do_not_prolong_it() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        application = WaitingApplication()
+        busy = Client(application, connections)
+        busy.send(WAIT)
+        connections.drain()
+        waiting = asyncio.create_task(connections.drained(60))
+        await turns()
+        silent = Client(application, connections)
+        reading = Client(application, connections)
+        reading.send(b"GET /a HT")
+        application.release.set()
+        await turns()
+        assert not waiting.done()
+        busy.protocol.connection_lost(None)
+        assert await waiting == 0
+        assert silent.transport.aborted
+        assert reading.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_begun_while_draining_is_waited_for_until_it_is_sent() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        connections.drain()
+        handled = Client(WaitingApplication(), connections)
+        handled.send(WAIT)
+        written = Client(connections=connections)
+        written.transport.stuck = True
+        written.send(GET)
+        waiting = asyncio.create_task(connections.drained(60))
+        await turns()
+        later = Client(connections=connections)
+        later.send(GET)
+        written.protocol.connection_lost(None)
+        await turns()
+        assert not waiting.done()
+        handled.protocol.connection_lost(None)
+        assert await waiting == 0
+        assert not handled.transport.aborted
+        assert not written.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_answers_begun_while_draining_are_cut_with_the_grace() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        connections.drain()
+        client = Client(WaitingApplication(), connections)
+        client.send(WAIT)
+        silent = Client(connections=connections)
+        assert await connections.drained(0) == 1
+        assert client.transport.aborted
+        assert silent.transport.aborted
+        client.protocol.connection_lost(None)
+        await turns()
+
+    asyncio.run(scenario())
 
 
 def test_a_connection_that_was_waiting_for_its_reader_closes_once_drained() -> None:
