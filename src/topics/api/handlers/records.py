@@ -37,6 +37,7 @@ class RecordHandlers:
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
+            call.require_names_in(body.config)
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
