@@ -221,6 +221,34 @@ def test_a_percent_encoded_name_does_not_escape_the_prefixes(keyed: Callable[[st
     assert_error(keyed("tenant").put("/v0/topics/t43%3Ajobs", {}), 403, "forbidden")
 
 
+@pytest.mark.parametrize("name", ["t43:dead", "dead", "t42"])
+def test_a_dead_letter_topic_with_another_prefix_is_403(keyed: Callable[[str], Api], name: str) -> None:
+    topic = Topic(keyed("tenant"), f"t42:{uuid.uuid4().hex}")
+    config = {"type": "queue", "dead_letter": name}
+    assert_error(topic.api.put(topic.path, config), 403, "forbidden")
+    assert_error(topic.api.post(topic.path, {"records": [{"data": 1}], "config": config}), 403, "forbidden")
+    assert not topic.exists()
+    topic.configure(type="queue")
+    assert_error(topic.api.put(topic.path, {"dead_letter": name}), 403, "forbidden")
+    assert topic.state()["config"]["dead_letter"] is None
+
+
+@pytest.mark.parametrize("name", ["t42:dead", "shared.dead"])
+def test_a_dead_letter_topic_with_an_allowed_prefix_may_be_set_and_unset(
+    keyed: Callable[[str], Api], name: str
+) -> None:
+    topic = Topic(keyed("tenant"), f"t42:{uuid.uuid4().hex}")
+    assert topic.write({"data": 1}, config={"type": "queue", "dead_letter": name})["created"] is True
+    assert topic.configure(dead_letter=None)["config"]["dead_letter"] is None
+    assert topic.configure(dead_letter=name)["config"]["dead_letter"] == name
+
+
+def test_an_inline_dead_letter_that_is_ignored_needs_no_prefix(keyed: Callable[[str], Api]) -> None:
+    topic = Topic(keyed("tenant"), f"t42:{uuid.uuid4().hex}")
+    topic.fill(1)
+    assert topic.write({"data": 1}, config={"dead_letter": "dead"})["seqs"] == [2]
+
+
 def test_a_key_may_have_scopes_and_prefixes(keyed: Callable[[str], Api]) -> None:
     Topic(keyed("root"), "t42:seen").configure()
     dashboard = keyed("dashboard")

@@ -20,6 +20,11 @@ class Connection(Protocol):
 
     deadline_ns: int
 
+    @property
+    def answering(self) -> bool:
+        """Whether an answer is being made, or is still on its way to the peer."""
+        ...
+
     def expire(self, now_ns: int) -> None:
         """The deadline has passed: end, or set a later one if the peer has made progress after all."""
         ...
@@ -37,9 +42,10 @@ class Connections:
     """The registry every connection enters when made and leaves when lost."""
 
     __slots__ = (
+        "_awaited",
+        "_awaited_gone",
         "_clock",
         "_connections_max",
-        "_emptied",
         "_number",
         "_open",
         "_timer",
@@ -53,7 +59,8 @@ class Connections:
         self._open: set[Connection] = set()
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._emptied: asyncio.Event | None = None
+        self._awaited: set[Connection] = set()
+        self._awaited_gone = asyncio.Event()
         self.draining = False
         self.date_line = date_line(clock.now_ms())
 
@@ -62,7 +69,7 @@ class Connections:
 
     def register(self, connection: Connection) -> int | None:
         """A number for the new connection, or None when there is no room for it."""
-        if self.draining or len(self._open) >= self._connections_max:
+        if len(self._open) >= self._connections_max:
             return None
         self._open.add(connection)
         self._number += 1
@@ -71,8 +78,9 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         """Forgets a lost connection. One that was refused was never here, which is fine."""
         self._open.discard(connection)
-        if not self._open and self._emptied is not None:
-            self._emptied.set()
+        self._awaited.discard(connection)
+        if not self._awaited:
+            self._awaited_gone.set()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sweeps once a second from now on, until `drained` has returned."""
@@ -90,26 +98,38 @@ class Connections:
             connection.expire(now_ns)
 
     def drain(self) -> None:
-        """Takes no new connections and closes the idle ones; the others close after their answer."""
+        """Makes every answer from now on the last of its connection, and closes the idle ones.
+
+        New connections are still taken: whoever asks is told that the server stops, a load balancer too.
+        """
         self.draining = True
+        self._awaited = set(self._open)
         for connection in list(self._open):
             connection.drain()
 
     async def drained(self, timeout_s: float) -> int:
-        """Waits until the last connection is gone, then aborts what is left. Returns how many those were."""
-        if self._open:
-            self._emptied = asyncio.Event()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._emptied.wait()
-            except TimeoutError:
-                pass  # the ones still open are aborted, and counted, below
-        aborted = list(self._open)
-        for connection in aborted:
+        """Waits for the connections there were at `drain`, and for answers that later ones are being given.
+
+        Aborts what is left then, or after the timeout; returns how many of the awaited were not done in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_for_awaited()
+                self._awaited = {connection for connection in self._open if connection.answering}
+                await self._wait_for_awaited()
+        except TimeoutError:
+            pass  # the ones not done are aborted, and counted, below
+        unfinished = len(self._awaited)
+        for connection in list(self._open):
             connection.abort()
         # One turn of the loop, in which the transports report the loss and the handlers are cancelled.
         await asyncio.sleep(0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        return len(aborted)
+        return unfinished
+
+    async def _wait_for_awaited(self) -> None:
+        if self._awaited:
+            self._awaited_gone.clear()
+            await self._awaited_gone.wait()

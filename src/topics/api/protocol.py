@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: the transport on one side, the application on the other, answers in order.
 
-Owns order, keep-alive, back-pressure, deadlines and the polite close. What the bytes mean is `encoding`'s
-business, what a request means the application's.
+Owns order, keep-alive, back-pressure, deadlines and the polite close. What the bytes mean is the
+business of `request_reader` and `encoding`, what a request means the application's.
 
 A request goes `data_received` -> reader -> `on_request` -> `_dispatch` -> `_send` -> `_flush`, all in one
 call when the application answers at once; the answers to all requests of one read leave in one write.
@@ -23,19 +23,15 @@ from topics.api.encoding import (
     CLOSE,
     CONTINUE,
     GZIPPED,
-    HEAD,
-    IDLE,
-    STOPPED,
     VARY,
-    RequestReader,
     deflate,
     inflate,
     is_packed,
     packs_reply,
-    payload_too_large,
     render,
 )
 from topics.api.http import Application, Request, Response
+from topics.api.request_reader import HEAD, IDLE, STOPPED, RequestReader, payload_too_large
 from topics.clock import Clock
 from topics.errors import InvalidRequest
 
@@ -184,6 +180,11 @@ class HttpProtocol(asyncio.Protocol):
             self._proceed()
 
     # --- what the registry calls
+
+    @property
+    def answering(self) -> bool:
+        # Not open means that the last answer is written and the transport, or the client, is about to end it.
+        return self._blocked or self._state != OPEN
 
     def expire(self, now_ns: int) -> None:
         unsent_bytes = self._transport.get_write_buffer_size()

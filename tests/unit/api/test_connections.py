@@ -10,8 +10,8 @@ from topics.api.connections import Connections
 from topics.api.http import Response
 from topics.testing.fake_clock import FakeClock
 
-GET = b"GET /a HTTP/1.1\r\n\r\n"
-WAIT = b"GET /wait HTTP/1.1\r\n\r\n"
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 def test_an_idle_connection_is_ended_after_its_time_and_not_before() -> None:
@@ -27,7 +27,7 @@ def test_an_idle_connection_is_ended_after_its_time_and_not_before() -> None:
 
 def test_a_head_that_trickles_in_is_cut_off() -> None:
     client = Client()
-    client.send(b"GET / HTTP/1.1\r\nA: ")
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\nA: ")
     for _ in range(int(limits.HEAD_TIMEOUT_S)):
         client.send(b"a")
         client.sweep_after(1)
@@ -39,7 +39,7 @@ def test_a_head_that_trickles_in_is_cut_off() -> None:
 
 def test_a_body_that_goes_on_may_take_its_time_and_one_that_stalls_may_not() -> None:
     client = Client()
-    client.send(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n")
     for _ in range(5):
         client.sweep_after(limits.BODY_STALL_TIMEOUT_S - 1)
         assert not client.transport.aborted
@@ -50,7 +50,7 @@ def test_a_body_that_goes_on_may_take_its_time_and_one_that_stalls_may_not() -> 
 
 def test_chunk_extensions_are_no_progress() -> None:
     client = Client()
-    client.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+    client.send(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;")
     for _ in range(int(limits.BODY_STALL_TIMEOUT_S)):
         client.send(b"x")
         client.sweep_after(1)
@@ -140,7 +140,7 @@ def test_draining_closes_idle_connections_and_lets_requests_finish() -> None:
         connections.drain()
         assert idle.transport.closed
         assert not busy.transport.closed
-        assert reading.send(b"TP/1.1\r\n\r\n") == reply(b"GET /a? ", b"connection: close\r\n")
+        assert reading.send(b"TP/1.1\r\nHost: h\r\n\r\n") == reply(b"GET /a? ", b"connection: close\r\n")
         assert reading.transport.closed
         waiting = asyncio.create_task(connections.drained(60))
         application.release.set()
@@ -172,10 +172,77 @@ def test_draining_aborts_what_is_left_when_the_grace_is_over() -> None:
     asyncio.run(scenario())
 
 
-def test_a_draining_server_takes_no_new_connection() -> None:
+def test_a_draining_server_answers_new_connections_once_each() -> None:
     connections = Connections(FakeClock())
     connections.drain()
-    assert Client(connections=connections).transport.aborted
+    client = Client(connections=connections)
+    client.application.answer = lambda _: Response(503, b"{}")
+    lines = b"connection: close\r\nx-request-id: 1-1\r\n"
+    assert client.send(GET + GET) == reply(b"{}", lines, b"503 Service Unavailable")
+    assert client.transport.closed
+
+
+def test_connections_made_while_draining_do_not_prolong_it() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        application = WaitingApplication()
+        busy = Client(application, connections)
+        busy.send(WAIT)
+        connections.drain()
+        waiting = asyncio.create_task(connections.drained(60))
+        await turns()
+        silent = Client(application, connections)
+        reading = Client(application, connections)
+        reading.send(b"GET /a HT")
+        application.release.set()
+        await turns()
+        assert not waiting.done()
+        busy.protocol.connection_lost(None)
+        assert await waiting == 0
+        assert silent.transport.aborted
+        assert reading.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_begun_while_draining_is_waited_for_until_it_is_sent() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        connections.drain()
+        handled = Client(WaitingApplication(), connections)
+        handled.send(WAIT)
+        written = Client(connections=connections)
+        written.transport.stuck = True
+        written.send(GET)
+        waiting = asyncio.create_task(connections.drained(60))
+        await turns()
+        later = Client(connections=connections)
+        later.send(GET)
+        written.protocol.connection_lost(None)
+        await turns()
+        assert not waiting.done()
+        handled.protocol.connection_lost(None)
+        assert await waiting == 0
+        assert not handled.transport.aborted
+        assert not written.transport.aborted
+
+    asyncio.run(scenario())
+
+
+def test_answers_begun_while_draining_are_cut_with_the_grace() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        connections.drain()
+        client = Client(WaitingApplication(), connections)
+        client.send(WAIT)
+        silent = Client(connections=connections)
+        assert await connections.drained(0) == 1
+        assert client.transport.aborted
+        assert silent.transport.aborted
+        client.protocol.connection_lost(None)
+        await turns()
+
+    asyncio.run(scenario())
 
 
 def test_a_connection_that_was_waiting_for_its_reader_closes_once_drained() -> None:

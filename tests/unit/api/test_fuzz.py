@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 
 MESSAGES = [
     b"GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\n",
-    b"HEAD / HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n",
-    b"POST /p HTTP/1.1\r\nContent-Length: 11\r\n\r\nhello world",
-    b"POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n8;e=1\r\n01234567\r\n0\r\nT: x\r\n\r\n",
-    b"POST /e HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc",
-    b"POST /h HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\nbody",
+    b"HEAD / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
+    b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\nhello world",
+    b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;e=1\r\n0123\r\n0\r\nT: x\r\n\r\n",
+    b"POST /e HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc",
+    b"POST /h HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n\r\nbody",
     b"GET http://h/abs?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-    b"POST /z HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b"
+    b"POST /z HTTP/1.1\r\nHost: h\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b"
     % (len(gzip.compress(b"packed", mtime=0)), gzip.compress(b"packed", mtime=0)),
-    b"\r\n\r\nOPTIONS * HTTP/1.1\r\nX-Request-Id: abc\r\n\r\n",
-    b"POST /big HTTP/1.1\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000,
+    b"\r\n\r\nOPTIONS * HTTP/1.1\r\nHost: h\r\nX-Request-Id: abc\r\n\r\n",
+    b"POST /big HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000,
 ]
 LAST_MESSAGES = [
     b"",
-    b"GET /last HTTP/1.1\r\nConnection: close\r\n\r\nignored",
-    b"GET /last HTTP/1.0\r\n\r\nGET /ignored HTTP/1.1\r\n\r\n",
-    b"GET /ws HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x00",
-    b"nonsense / HTTP/1.1\r\n\r\n",
-    b"POST /p HTTP/1.1\r\nContent-Length: 99999999\r\n\r\nabc",
+    b"GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nignored",
+    b"GET /last HTTP/1.0\r\n\r\nGET /ignored HTTP/1.1\r\nHost: h\r\n\r\n",
+    b"GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x00",
+    b"nonsense / HTTP/1.1\r\nHost: h\r\n\r\n",
+    b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\nabc",
 ]
 FRAGMENTS = [
     b"GET ", b"POST ", b"/", b" HTTP/1.1", b"\r\n", b"\n", b"\r", b": ", b"Content-Length", b"Transfer-Encoding",

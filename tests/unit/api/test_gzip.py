@@ -15,12 +15,12 @@ from topics.errors import InvalidRequest
 
 
 def post(body: bytes, coding: bytes = b"gzip") -> bytes:
-    head = b"POST /p HTTP/1.1\r\nContent-Length: %d\r\nContent-Encoding: %b\r\n\r\n" % (len(body), coding)
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\nContent-Encoding: %b\r\n\r\n" % (len(body), coding)
     return head + body
 
 
 def get(accept_encoding: bytes) -> bytes:
-    return b"GET / HTTP/1.1\r\nAccept-Encoding: %b\r\n\r\n" % accept_encoding
+    return b"GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: %b\r\n\r\n" % accept_encoding
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"GZip", b"x-gzip"])
@@ -57,7 +57,7 @@ def test_any_other_coding_is_a_415(coding: bytes) -> None:
 )
 def test_broken_gzip_is_a_400_and_the_connection_goes_on(packed: bytes) -> None:
     client = Client()
-    sent = client.send(post(packed) + b"GET /a HTTP/1.1\r\n\r\n")
+    sent = client.send(post(packed) + b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n")
     first = reply(b"InvalidRequest", b"x-request-id: 1-1\r\n", b"400 Bad Request")
     assert sent == first + reply(b"GET /a? ")
 
@@ -113,7 +113,7 @@ def test_large_bodies_are_unpacked_off_the_loop_and_answers_stay_in_order() -> N
     async def scenario() -> None:
         client = Client()
         client.application.answer = lambda request: Response(200, b"%d" % len(request.body))
-        assert client.send(post(gzip.compress(body, 1)) + b"GET /a HTTP/1.1\r\n\r\n") == b""
+        assert client.send(post(gzip.compress(body, 1)) + b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n") == b""
         assert await settled(client, 2) == reply(b"%d" % len(body)) + reply(b"0")
         assert client.application.requests[0].body == body
 
@@ -160,7 +160,7 @@ def test_head_states_the_length_of_the_packed_body() -> None:
     client.application.answer = lambda _: Response(200, body)
     packed = deflate(body)
     lines = b"vary: accept-encoding\r\ncontent-encoding: gzip\r\n"
-    sent = client.send(b"HEAD / HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n")
+    sent = client.send(b"HEAD / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n")
     assert sent == reply(packed, lines)[: -len(packed)]
 
 
@@ -170,7 +170,7 @@ def test_large_replies_are_packed_off_the_loop_and_answers_stay_in_order() -> No
     async def scenario() -> None:
         client = Client()
         client.application.answer = lambda request: Response(200, body if request.path == b"/" else b"small")
-        assert client.send(get(b"gzip") + b"GET /a HTTP/1.1\r\n\r\n") == b""
+        assert client.send(get(b"gzip") + b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n") == b""
         lines = b"vary: accept-encoding\r\ncontent-encoding: gzip\r\n"
         assert await settled(client, 2) == reply(deflate(body), lines) + reply(b"small")
 

@@ -34,8 +34,10 @@ class RecordHandlers:
         """Hot."""
         body = call.body(WriteRequest)
         request = call.request
+        with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
+            call.require_names_in(body.config)
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
@@ -49,7 +51,7 @@ class RecordHandlers:
                 appended.topic.log.head_seq,
                 created=appended.created,
                 deduped=appended.deduped,
-                with_seqs=not request.query or call.query.boolean("return_seqs", default=True),
+                with_seqs=with_seqs,
                 total_ms=call.elapsed_ms(),
                 wal_append_ms=0.0,
                 fsync_ms=0.0,

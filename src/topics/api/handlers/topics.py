@@ -27,7 +27,9 @@ class TopicHandlers:
         self._clock = clock
 
     def put(self, call: Call) -> Response:
-        topic, created = self._engine.put_topic(call.name, call.body(TopicConfigPatch))
+        patch = call.body(TopicConfigPatch)
+        call.require_names_in(patch)
+        topic, created = self._engine.put_topic(call.name, patch)
         reply = PutTopicResponse(topic.name, created, topic.config, call.performance())
         return Response(201 if created else 200, encode(reply))
 
