@@ -15,7 +15,9 @@ from topics.api.http import Request, Response
 from topics.api.quotas import InFlight
 from topics.api.readiness import Readiness
 from topics.api.routing import Answer, Route, RouteTable
+from topics.api.waiting import committed
 from topics.clock import Clock
+from topics.engine.journal import Busy
 from topics.errors import TopicsError
 
 log = logging.getLogger("topics.api")
@@ -51,6 +53,8 @@ class ApiApplication:
         try:
             route, call = self._authorise(request)
             answer = route.handler(call)
+        except Busy as busy:
+            answer = _ask_again(route, call, busy)
         except TopicsError as error:
             return self._refusal(request, error)
         except Exception:
@@ -111,6 +115,18 @@ class ApiApplication:
 
     def _log(self, request: Request, status: int) -> None:
         log.debug("%s %s %d", request.request_id, _target(request), status)
+
+
+async def _ask_again(route: Route, call: Call, busy: Busy) -> Response:
+    """Waits for what the answer depends on, as often as it takes."""
+    while True:
+        await committed(busy.commit)
+        try:
+            answer = route.handler(call)
+        except Busy as again:
+            busy = again
+        else:
+            return answer if isinstance(answer, Response) else await answer
 
 
 def _target(request: Request) -> str:

@@ -7,7 +7,6 @@ from topics import errors
 from topics.api.http import Response
 from topics.wire.responses import ErrorBody, ErrorResponse, Performance
 
-# The most specific class first is not needed: the class itself is looked up, not its bases.
 STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.InvalidRequest: (400, "invalid_request"),
     errors.BatchTooLarge: (400, "batch_too_large"),
@@ -34,7 +33,7 @@ _RETRY_AFTER_503_S = b"1"
 
 
 def render_error(error: errors.TopicsError, server_total_ms: float | None = None) -> Response:
-    status, code = STATUS_AND_CODE[type(error)]
+    status, code = next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
     return Response(status, _envelope(code, error.message, error.detail, server_total_ms), headers=_headers(error))
 
 

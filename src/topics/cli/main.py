@@ -5,7 +5,7 @@ import os
 import sys
 
 from topics.bench import command as bench
-from topics.errors import ConfigurationError
+from topics.errors import TopicsError
 from topics.server.lifecycle import serve
 from topics.server.settings import read_settings
 from topics.version import VERSION
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     run = chosen.run
     try:
         status: int = run(chosen)
-    except ConfigurationError as error:
+    except TopicsError as error:
         print(f"topics: {error.message}", file=sys.stderr)
         return 2
     return status

@@ -36,9 +36,7 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
             lost_ranges=list(log.lost_ranges),
             ceiling=topic.ceiling,
             last_write_ts=topic.last_write_ts,
-            keys=[
-                KeyImage(key, write.first_seq, write.record_count, write.at_ms) for key, write in topic.keys.items()
-            ],
+            keys=[KeyImage(key, write.first_seq, write.record_count, write.at_ms) for key, write in topic.keys.items()],
             segments=[],
         ),
         blocks=[_capture_block(block, resident_only) for block in log.blocks],
@@ -59,7 +57,7 @@ def _capture_block(block: AnyBlock, resident_only: bool) -> BlockCapture:
         )
     return BlockCapture(
         first_seq=block.first_seq,
-        count=len(block),
+        record_count=len(block),
         live_count=block.live_count,
         live_bytes=block.live_bytes,
         sealed=not isinstance(block, Block),
@@ -81,10 +79,12 @@ def settle(topic: Topic, captured: BlockCapture, seal: Seal) -> None:
     if isinstance(block, Block):
         dead_since = [
             position
-            for position in range(captured.flushed_count, captured.count)
-            if not block.is_live(position) and captured.columns and captured.columns.fragments[position - captured.flushed_count] is not None
+            for position in range(captured.flushed_count, captured.record_count)
+            if not block.is_live(position)
+            and captured.columns
+            and captured.columns.fragments[position - captured.flushed_count] is not None
         ]
-        block.flushed_count = captured.count
+        block.flushed_count = captured.record_count
         block.unflagged += dead_since
         if captured.seal:
             topic.log.replace_block(seal(topic, block))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from topics import limits
 from topics.clock import Clock
 from topics.engine.admission import WriteLimits, admit
-from topics.engine.block import Batch
+from topics.engine.block import AnyBlock, Batch
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
 from topics.engine.topic import Staged, Topic
@@ -105,6 +105,9 @@ class Engine:
         # Names a control operation is under way for, and those of them that do not exist yet.
         self._pending: dict[str, Commit] = {}
         self._pending_new = 0
+        # What the next checkpoint has to write.
+        self._changed: set[Topic] = set()
+        self._removed: list[int] = []
         self.topics = Registry()
         self.next_topic_id = 1
         self.bytes_live = 0
@@ -122,14 +125,14 @@ class Engine:
             topic = self._new_topic(name, patch)
             self._journal.admit(topic.topic_id)
             commit = self._create(topic, now_ms, gated=True)
-            self._when_durable(name, commit, lambda: self._add_topic(topic), new=True)
+            self._when_durable(name, commit, lambda: self.apply_add_topic(topic), new=True)
             return PutTopic(topic, created=True, commit=commit)
         config = merge(name, topic.config, patch, exists=True)
         if config == topic.config:
             return PutTopic(topic, created=False, commit=None)
         self._journal.admit(topic.topic_id)
         commit = self._journal.update_config(topic.topic_id, now_ms, config)
-        self._when_durable(name, commit, lambda: self._configure(topic, config))
+        self._when_durable(name, commit, lambda: self.apply_config(topic, config, self._clock.now_ms()))
         return PutTopic(topic, created=False, commit=commit)
 
     def find_topic(self, name: str) -> Topic | None:
@@ -174,7 +177,7 @@ class Engine:
             )
         self._journal.admit(topic.topic_id)
         commit = self._journal.delete_topic(topic.topic_id, now_ms)
-        self._when_durable(name, commit, lambda: self._remove_topic(topic))
+        self._when_durable(name, commit, lambda: self.apply_delete_topic(topic))
         return DeletedTopic(deleted=True, commit=commit)
 
     # Records
@@ -212,11 +215,11 @@ class Engine:
             topic.keys.remember(key, first_seq, count, now_ms)
         if commit is None:
             if created:
-                self._add_topic(topic)
-            self._publish(topic, batch, ts)
+                self.apply_add_topic(topic)
+            self.apply_append(topic, batch, array("q", (ts,)) * count)
         else:
             if created:
-                self._when_durable(name, commit, lambda: self._add_topic(topic), new=True)
+                self._when_durable(name, commit, lambda: self.apply_add_topic(topic), new=True)
             topic.stage(Staged(batch, ts, key, commit))
             commit.when_done(lambda _: self._settle(topic))
         return Appended(topic, first_seq, count, created, False, commit, journal_ns)
@@ -244,21 +247,13 @@ class Engine:
 
         def apply(commit: Commit | None) -> None:
             if commit is None or commit.error is None:
-                result.count = self.remove_records(topic, bound, match)
+                result.count = self.apply_delete_records(topic, bound, match)
 
         if result.commit is None:
             apply(None)
         else:
             result.commit.when_done(apply)
         return result
-
-    def remove_records(self, topic: Topic, bound: int, match: TagMatch | None) -> int:
-        """Applies a delete that has been decided; returns how many records it took."""
-        log = topic.log
-        bytes_before, count_before = log.bytes, log.count
-        deleted = log.delete_before(bound) if match is None else log.delete_matching(match, bound)
-        self._account(topic, bytes_before, count_before)
-        return deleted
 
     def expire_all(self) -> None:
         """Gives back what TTLs have taken, also in topics nobody reads, and has it noted."""
@@ -361,6 +356,7 @@ class Engine:
         def reserved(done: Commit | None) -> None:
             if done is None or done.error is None:
                 topic.ceiling = max(topic.ceiling, ceiling)
+                self._changed.add(topic)
 
         if commit is None:
             reserved(None)
@@ -390,32 +386,81 @@ class Engine:
         while topic.staged and topic.staged[0].commit.done:
             staged = topic.unstage()
             if staged.commit.error is None:
-                self._publish(topic, staged.batch, staged.ts)
+                self.apply_append(topic, staged.batch, array("q", (staged.ts,)) * len(staged.batch.fragments))
             elif staged.key is not None:
                 topic.keys.forget(staged.key)
 
-    # Applying
+    # Applying: what has been decided, now or in an earlier life of this engine
 
-    def _add_topic(self, topic: Topic) -> None:
+    def apply_add_topic(self, topic: Topic) -> None:
         self.topics.add(topic)
         self._note_ttl(topic)
+        self.bytes_live += topic.log.bytes
+        self.records_live += topic.log.count
+        self._changed.add(topic)
 
-    def _remove_topic(self, topic: Topic) -> None:
+    def apply_delete_topic(self, topic: Topic) -> None:
         self.topics.remove(topic.name)
         self._with_ttl.discard(topic)
+        self._changed.discard(topic)
+        self._removed.append(topic.topic_id)
         self.bytes_live -= topic.log.bytes
         self.records_live -= topic.log.count
         topic.deleted = True
         topic.wake_all()
 
-    def _configure(self, topic: Topic, config: TopicConfig) -> None:
-        now_ms = self._clock.now_ms()
+    def apply_config(self, topic: Topic, config: TopicConfig, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
         topic.config = config
         self._note_ttl(topic)
         self._current(topic, now_ms)
         if config.discard is Discard.OLD:
             self._evict(topic)
+        self._changed.add(topic)
+
+    def apply_append(self, topic: Topic, batch: Batch, timestamps: "array[int]") -> None:
+        """Publishes a batch: from here on readers see it."""
+        topic.log.append(batch, timestamps)
+        self.bytes_live += batch.total_bytes
+        self.records_live += len(batch.fragments)
+        if topic.config.discard is Discard.OLD:
+            self._evict(topic)
+        topic.last_write_ts = timestamps[-1]
+        self._changed.add(topic)
+        topic.wake_all()
+
+    def apply_delete_records(self, topic: Topic, before_seq: int, match: TagMatch | None) -> int:
+        """Returns how many records it took."""
+        log = topic.log
+        bytes_before, count_before = log.bytes, log.count
+        deleted = log.delete_before(before_seq) if match is None else log.delete_matching(match, before_seq)
+        self._account(topic, bytes_before, count_before)
+        return deleted
+
+    def apply_expired(self, topic: Topic, ttl_lost_seq: int) -> None:
+        bytes_before, count_before = topic.log.bytes, topic.log.count
+        topic.log.expire_through(ttl_lost_seq)
+        self._account(topic, bytes_before, count_before)
+
+    def recount(self, topic: Topic, count: Callable[[AnyBlock], None]) -> None:
+        bytes_before, count_before = topic.log.bytes, topic.log.count
+        topic.log.recount(count)
+        self._account(topic, bytes_before, count_before)
+
+    def reset_totals(self) -> None:
+        """Before all topics are added anew."""
+        self.bytes_live = self.records_live = 0
+
+    def take_changes(self) -> tuple[list[Topic], list[int]]:
+        """The topics changed since the last call, and the ids of those removed."""
+        changed, removed = [topic for topic in self._changed if not topic.deleted], self._removed
+        self._changed, self._removed = set(), []
+        return changed, removed
+
+    def return_changes(self, changed: list[Topic], removed: list[int]) -> None:
+        """They could not be made durable: they are still changes."""
+        self._changed.update(topic for topic in changed if not topic.deleted)
+        self._removed = removed + self._removed
 
     def _note_ttl(self, topic: Topic) -> None:
         if topic.config.ttl_ms:
@@ -429,18 +474,9 @@ class Engine:
             log = topic.log
             bytes_before, count_before = log.bytes, log.count
             topic.expire(now_ms)
-            self._account(topic, bytes_before, count_before)
+            if count_before != log.count:
+                self._account(topic, bytes_before, count_before)
         return topic
-
-    def _publish(self, topic: Topic, batch: Batch, ts: int) -> None:
-        log = topic.log
-        log.append(batch, array("q", (ts,)) * len(batch.fragments))
-        self.bytes_live += batch.total_bytes
-        self.records_live += len(batch.fragments)
-        if topic.config.discard is Discard.OLD:
-            self._evict(topic)
-        topic.last_write_ts = ts
-        topic.wake_all()
 
     def _evict(self, topic: Topic) -> None:
         config, log = topic.config, topic.log
@@ -452,6 +488,7 @@ class Engine:
     def _account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
         self.bytes_live += topic.log.bytes - bytes_before
         self.records_live += topic.log.count - count_before
+        self._changed.add(topic)
 
 
 def _check_key(key: str) -> None:

@@ -49,8 +49,8 @@ class Busy(Exception):
 class Journal(Protocol):
     """Every call hands over one operation, in the order of the topic's history.
 
-    `admit` is asked first and may raise; the calls that follow it in the same turn do not. With `gated`, the commit returned is done when the operation (and all before it) is durable; without, there
-    is none to wait for.
+    `admit` is asked first and may raise; the calls that follow it in the same turn do not. With `gated`, the
+    commit returned is done when the operation (and all before it) is durable; without, there is none to wait for.
     """
 
     def admit(self, topic_id: int) -> None:

@@ -11,6 +11,7 @@ Time comes in as an argument; nothing here knows a clock, a name or a configurat
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 from topics import limits
@@ -101,11 +102,7 @@ class TopicLog:
         return block
 
     def is_full(self, block: Block) -> bool:
-        return (
-            block.closed
-            or len(block) >= self._block_events_max
-            or block.written_bytes >= self._block_bytes_max
-        )
+        return block.closed or len(block) >= self._block_events_max or block.written_bytes >= self._block_bytes_max
 
     def block_at(self, first_seq: int) -> AnyBlock | None:
         index = bisect_left(self._block_starts, first_seq)
@@ -162,9 +159,18 @@ class TopicLog:
                         self.ttl_lost_seq = block.first_seq + position
             self._advance()
 
+    def expire_through(self, last_seq: int) -> None:
+        """Expires every live record up to `last_seq`, which is known to be gone."""
+        self.ttl_lost_seq = max(self.ttl_lost_seq, min(last_seq, self.head_seq))
+        self._remove_below(last_seq + 1, deleted=False)
+
     def delete_before(self, before_seq: int) -> int:
         """Deletes every live record below `before_seq`; returns how many there were."""
         before = self.count
+        self._remove_below(before_seq, deleted=True)
+        return before - self.count
+
+    def _remove_below(self, before_seq: int, *, deleted: bool) -> None:
         while self.count and self.earliest_seq < before_seq:
             block = self.blocks[0]
             if block.last_seq < before_seq:
@@ -172,9 +178,8 @@ class TopicLog:
             else:
                 for position in range(self.earliest_seq - block.first_seq, before_seq - block.first_seq):
                     if block.is_live(position):
-                        self._kill(block, position, deleted=True)
+                        self._kill(block, position, deleted=deleted)
             self._advance()
-        return before - self.count
 
     def delete_matching(self, match: TagMatch, before_seq: int) -> int:
         """Deletes the live records below `before_seq` whose tag matches; returns how many."""
@@ -213,6 +218,14 @@ class TopicLog:
             self.earliest_seq = block.first_seq + block.first_live(start)
         while self.lost_ranges and self.lost_ranges[0][1] < self.earliest_seq:
             self.crash_lost_seq = self.lost_ranges.pop(0)[1]
+
+    def recount(self, count: Callable[[AnyBlock], None]) -> None:
+        """Has every block counted anew, and takes over what comes of it."""
+        for block in self.blocks:
+            count(block)
+        self.count = sum(block.live_count for block in self.blocks)
+        self.bytes = sum(block.live_bytes for block in self.blocks)
+        self._advance()
 
     # Reading
 

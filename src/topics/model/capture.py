@@ -23,7 +23,7 @@ class BlockCapture(NamedTuple):
     """One block. `columns` are its records from `flushed_count` on, which no segment file has yet."""
 
     first_seq: int
-    count: int
+    record_count: int
     live_count: int
     live_bytes: int
     sealed: bool  # it is a sealed segment already

@@ -15,14 +15,19 @@ from topics.clock import Clock
 from topics.delivery.long_poll import LongPolls
 from topics.engine.admission import WriteLimits
 from topics.engine.engine import Engine, EngineLimits
-from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
+from topics.engine.journal import Commit
+from topics.server.metrics import LiveMetrics, ServerMetrics
 from topics.server.settings import Settings
+from topics.server.store import Store
+from topics.storage.fs import Disk
+from topics.storage.journal import Deliver, DiskJournal
 
 
 class Server(NamedTuple):
     """Everything the lifecycle moves."""
 
     engine: Engine
+    store: Store
     long_polls: LongPolls
     readiness: Readiness
     application: ApiApplication
@@ -35,7 +40,9 @@ class Server(NamedTuple):
         return HttpProtocol(self.application, self.connections, self.clock, body_bytes_max=self.settings.body_bytes_max)
 
 
-def assemble(settings: Settings, clock: Clock) -> Server:
+def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> Server:
+    """`deliver` runs a call on the thread that owns the engine."""
+    journal = DiskJournal(Commit, deliver)
     engine = Engine(
         clock,
         EngineLimits(
@@ -48,11 +55,15 @@ def assemble(settings: Settings, clock: Clock) -> Server:
             ),
             topics_max=settings.topics_max,
             total_bytes_max=settings.total_bytes_max,
+            block_events_max=settings.segment_events_max,
+            block_bytes_max=settings.segment_bytes_max,
         ),
+        journal,
     )
+    store = Store(settings, disk, clock, engine, journal)
     readiness = Readiness()
     long_polls = LongPolls(engine, clock)
-    metrics = ServerMetrics(engine, clock, readiness, wal=WalMetrics, live=LiveMetrics)
+    metrics = ServerMetrics(engine, clock, readiness, wal=store.wal_metrics, live=LiveMetrics)
     routes = route_table(
         TopicHandlers(engine, clock),
         RecordHandlers(
@@ -72,4 +83,4 @@ def assemble(settings: Settings, clock: Clock) -> Server:
         inflight_per_key_max=settings.inflight_per_key_max,
         probe_auth=settings.probe_auth,
     )
-    return Server(engine, long_polls, readiness, application, Connections(clock), clock, settings)
+    return Server(engine, store, long_polls, readiness, application, Connections(clock), clock, settings)

@@ -13,6 +13,7 @@ from topics.errors import ConfigurationError
 from topics.server.assembly import Server, assemble
 from topics.server.port_file import write_port_file
 from topics.server.settings import Settings
+from topics.storage.fs import RealDisk
 from topics.version import VERSION
 
 log = logging.getLogger("topics.server")
@@ -21,30 +22,59 @@ log = logging.getLogger("topics.server")
 def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    uvloop.run(_serve(assemble(settings, SystemClock())))
+    uvloop.run(_serve(settings))
 
 
-async def _serve(server: Server) -> None:
+async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
+    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    _warn(server.settings)
-    listener = await _listen(server, loop)
-    server.connections.start(loop)
-    sweeper = asyncio.create_task(_expire_records(server))
-    server.readiness.phase = Phase.READY
-    await stop.wait()
-    log.info("stopping: requests in flight may finish")
-    server.readiness.phase = Phase.STOPPING
-    server.long_polls.release()
-    server.connections.drain()
-    aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
-    if aborted:
-        log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
-    listener.close()
-    sweeper.cancel()
+    _warn(settings)
+    server.store.acquire()
+    listener = None
+    try:
+        recovery = asyncio.create_task(_recover(server))
+        # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
+        await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
+        listener = await _listen(server, loop)
+        server.connections.start(loop)
+        await recovery
+        tasks = [asyncio.create_task(_expire_records(server)), asyncio.create_task(server.store.checkpointer.run())]
+        await _first_of(stop, tasks)
+        log.info("stopping: requests in flight may finish")
+        server.readiness.phase = Phase.STOPPING
+        server.long_polls.release()
+        server.connections.drain()
+        aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
+        if aborted:
+            log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    finally:
+        if listener is not None:
+            listener.close()
+        await server.store.close()
     log.info("stopped")
+
+
+async def _recover(server: Server) -> None:
+    def progress(share: float) -> None:
+        server.readiness.replay_progress = share
+
+    await server.store.recover(progress)
+    server.readiness.phase = Phase.READY
+
+
+async def _first_of(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Returns when asked to stop. A background task never ends by itself: if one does, its error ends the server."""
+    stopping = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    for task in done & set(tasks):
+        task.result()
 
 
 async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Server:
@@ -64,10 +94,6 @@ async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Se
 
 
 def _warn(settings: Settings) -> None:
-    log.warning(
-        "NOTHING IS WRITTEN TO DISK YET: every durability class behaves as `ephemeral`, and all records and "
-        "topics are gone when this process ends"
-    )
     if not settings.keys:
         log.warning(
             "no TOPICS_API_KEYS: authentication is OFF, everybody who reaches %s may do everything",

@@ -13,8 +13,7 @@ from topics.api.readiness import Phase, Readiness
 from topics.clock import Clock
 from topics.engine.engine import Engine
 from topics.model.config import Durability, TopicType
-
-FSYNC_BUCKETS_US = (50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000)
+from topics.storage.group_commit import SYNC_BUCKETS_US
 
 
 class WalMetrics(NamedTuple):
@@ -29,7 +28,7 @@ class WalMetrics(NamedTuple):
     queue_depth_peak: int = 0
     submit_full_total: int = 0
     read_only: int = 0
-    fsync_latency_us_counts: tuple[int, ...] = (0,) * (len(FSYNC_BUCKETS_US) + 1)
+    fsync_latency_us_counts: tuple[int, ...] = (0,) * (len(SYNC_BUCKETS_US) + 1)
     fsync_latency_us_sum: int = 0
 
 
@@ -168,7 +167,7 @@ def _wal_families(wal: WalMetrics) -> Iterable[Family]:
     name = "topics_wal_fsync_latency_us"
     samples: list[tuple[str, str, str, Value]] = []
     count = 0
-    for bound, entries in zip((*FSYNC_BUCKETS_US, "+Inf"), wal.fsync_latency_us_counts, strict=True):
+    for bound, entries in zip((*SYNC_BUCKETS_US, "+Inf"), wal.fsync_latency_us_counts, strict=True):
         count += entries
         samples.append(("_bucket", "le", str(bound), count))
     samples.append(("_sum", "", "", wal.fsync_latency_us_sum))

@@ -20,13 +20,14 @@ from topics.model.capture import BlockCapture, Columns, TopicCapture
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.record import payload_of
 from topics.storage import paths, snapshot
-from topics.storage.errors import DiskFailed
+from topics.storage.errors import DiskFailed, failing_as
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import SegmentAppender, remove_segment
 from topics.storage.state import encode_state, encode_topic
 from topics.storage.tiers import Tiers
+from topics.storage.wal_writer import wal_files
 
 APPENDERS_OPEN_MAX = 256
 
@@ -99,6 +100,15 @@ class Checkpoints:
         self._remove_doomed()
         self._tiers.remove_orphans(self._segments)
 
+    def remove_shards(self, directories: list[str]) -> None:
+        """Removes WAL shards whose frames are all in snapshots by now."""
+        for directory in directories:
+            with failing_as(directory, "removing a WAL shard"):
+                for file in wal_files(self._disk, directory):
+                    self._disk.remove(file.path)
+                self._disk.remove(f"{directory}/{paths.CURRENT}")
+                self._disk.sync_dir(directory)
+
     def close(self) -> None:
         for appender in self._appenders.values():
             appender.close()
@@ -154,16 +164,14 @@ class Checkpoints:
             raise
         return SegmentImage(
             first_seq=block.first_seq,
-            count=block.count,
+            count=block.record_count,
             data_bytes=data_bytes,
             live_count=block.live_count,
             live_bytes=block.live_bytes,
             sealed=block.seal,
         )
 
-    def _appender(
-        self, topic_id: int, directory: str, first_seq: int, known: SegmentImage | None
-    ) -> SegmentAppender:
+    def _appender(self, topic_id: int, directory: str, first_seq: int, known: SegmentImage | None) -> SegmentAppender:
         key = (topic_id, first_seq)
         appender = self._appenders.get(key)
         if appender is not None:
@@ -172,7 +180,8 @@ class Checkpoints:
         if known is not None:
             appender = SegmentAppender.reopen(self._disk, directory, first_seq, known.data_bytes)
         else:
-            remove_segment(self._disk, directory, first_seq)
+            if self._disk.exists(directory):
+                remove_segment(self._disk, directory, first_seq)  # what a crash may have left
             appender = SegmentAppender.create(self._disk, directory, first_seq)
         self._appenders[key] = appender
         if len(self._appenders) > APPENDERS_OPEN_MAX:
@@ -197,10 +206,15 @@ def _inputs(columns: Columns) -> list[SegmentInput]:
     return [
         (ts, None, None, b"")
         if fragment is None
-        else (ts, node and node.encode(), tag and tag.encode(), payload_of(fragment, meta_at))
+        else (
+            ts,
+            None if node is None else node.encode(),
+            None if tag is None else tag.encode(),
+            payload_of(fragment, meta_at),
+        )
         for fragment, ts, meta_at, node, tag in zip(*columns, strict=True)
     ]
 
 
 def _cleared(block: BlockCapture) -> SegmentImage:
-    return SegmentImage(block.first_seq, block.count, 0, 0, 0, sealed=True, cleared=True)
+    return SegmentImage(block.first_seq, block.record_count, 0, 0, 0, sealed=True, cleared=True)

@@ -24,9 +24,7 @@ class CorruptFile(StorageError):
     """Bytes that were durable no longer read back. Keep the file, run `topics verify`, restore a backup."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
-        super().__init__(
-            f"{path} is corrupt at byte {offset}: {reason}", path=path, offset=offset, reason=reason
-        )
+        super().__init__(f"{path} is corrupt at byte {offset}: {reason}", path=path, offset=offset, reason=reason)
         self.path = path
         self.offset = offset
         self.reason = reason
@@ -36,9 +34,7 @@ class UnknownVersion(StorageError):
     """The file is intact but written by another version of this program. Start the version that wrote it."""
 
     def __init__(self, path: str, version: int | str) -> None:
-        super().__init__(
-            f"{path} has a format this program does not know: {version}", path=path, version=version
-        )
+        super().__init__(f"{path} has a format this program does not know: {version}", path=path, version=version)
         self.path = path
         self.version = version
 
@@ -51,9 +47,7 @@ class DiskFailed(StorageError):
 
     def __init__(self, path: str, operation: str, os_error: OSError) -> None:
         reason = os_error.strerror or str(os_error)
-        super().__init__(
-            f"{operation} of {path} failed: {reason}", path=path, operation=operation, reason=reason
-        )
+        super().__init__(f"{operation} of {path} failed: {reason}", path=path, operation=operation, reason=reason)
         self.path = path
         self.operation = operation
         self.os_error = os_error

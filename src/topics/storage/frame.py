@@ -64,18 +64,14 @@ Record = tuple[bytes | None, bytes | None, bytes]
 """(node, tag, payload) of a record about to be framed."""
 
 
-def append_frame(  # noqa: PLR0917 - hot: keywords cost 50 ns a call
-    topic_id: int, seq: int, ts: int, flags: int, node: bytes, tag: bytes, payload: bytes
-) -> bytes:
+def append_frame(topic_id: int, seq: int, ts: int, flags: int, node: bytes, tag: bytes, payload: bytes) -> bytes:
     """One record. Hot."""
     body = _pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
     # The digest is the big-endian number; the frame wants it little-endian.
     return _pack_length(len(body) + 8) + body + xxh3_64_digest(body)[::-1]
 
 
-def append_frames(
-    topic_id: int, first_seq: int, ts: int, records: Iterable[Record], *, durable: bool
-) -> list[bytes]:
+def append_frames(topic_id: int, first_seq: int, ts: int, records: Iterable[Record], *, durable: bool) -> list[bytes]:
     """The frames of one atomic write, seqs counted up from `first_seq`. Hot: a plain loop over locals."""
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     frames: list[bytes] = []
@@ -91,9 +87,7 @@ def append_frames(
         if given_node is not None:
             node = given_node
             flags |= HAS_NODE
-        body = (
-            pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
-        )
+        body = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
         add(pack_length(len(body) + 8) + body + digest(body)[::-1])
         seq += 1
     if frames:

@@ -36,6 +36,10 @@ It shows the file as it was when it was mapped; later writes may or may not be s
 """
 
 
+SharedBytes = bytearray | mmap.mmap
+"""A writable view of a file, sliced and assigned to like a bytearray of fixed length."""
+
+
 class Lock(Protocol):
     def release(self) -> None:
         """Let another process have it. Releasing twice is fine."""
@@ -108,6 +112,14 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def map(self, path: str) -> MappedBytes: ...
+
+    def map_shared(self, path: str) -> SharedBytes:
+        """A writable view of a file: what is stored in it survives the process, but not a power cut."""
+        ...
+
+    def boot_id(self) -> str:
+        """Another one after every power cut or restart of the machine; empty when unknown."""
+        ...
 
     def list_dir(self, path: str) -> list[str]:
         """Sorted names; empty when there is no such directory."""
@@ -243,6 +255,20 @@ class RealDisk:
             return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(descriptor)
+
+    def map_shared(self, path: str) -> SharedBytes:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_WRITE)
+        finally:
+            os.close(descriptor)
+
+    def boot_id(self) -> str:
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def list_dir(self, path: str) -> list[str]:
         try:

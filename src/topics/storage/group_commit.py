@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from topics.clock import Clock
-from topics.storage.errors import DiskFailed, QueueFull
+from topics.storage.errors import DiskFailed
 from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
@@ -108,6 +108,11 @@ class CommitThread(Generic[Ticket]):
         return self._queued_bytes
 
     @property
+    def submitted_lsn(self) -> int:
+        """The lsn after the last frame submitted."""
+        return self._submitted_lsn
+
+    @property
     def failure(self) -> DiskFailed | None:
         """Set once the shard is read-only."""
         return self._failure
@@ -133,8 +138,6 @@ class CommitThread(Generic[Ticket]):
         with self._guard:
             if self._closing:
                 raise ValueError("submit after close")
-            if not self.has_room:
-                raise QueueFull(len(self._queue), self._queued_bytes)
             self._queue.append((chunks, frame_count, needs_sync, ticket))
             self._queued_bytes += size
             self._submitted_lsn += frame_count

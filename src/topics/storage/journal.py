@@ -19,6 +19,7 @@ from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
 from topics.storage.frame import FrameKind, append_frames, control_frame
 from topics.storage.group_commit import CommitThread
+from topics.storage.heads import Heads
 
 _encode = msgspec.json.encode
 _QUEUE_FULL_RETRY_AFTER_S = 1
@@ -39,11 +40,13 @@ class DiskJournal(Generic[T]):
         self._new_ticket = new_ticket
         self._deliver = deliver
         self._shards: list[CommitThread[T]] = []
+        self._heads: Heads
         self.submit_full_total = 0
 
-    def open(self, shards: list[CommitThread[T]]) -> None:
+    def open(self, shards: list[CommitThread[T]], heads: Heads) -> None:
         """From now on operations are taken. The shards report to `on_durable` and `on_failed`."""
         self._shards = shards
+        self._heads = heads
 
     @property
     def shards(self) -> list[CommitThread[T]]:
@@ -101,14 +104,19 @@ class DiskJournal(Generic[T]):
     ) -> T | None:
         """Hot: once per write."""
         records = [
-            (node and node.encode(), tag and tag.encode(), payload_of(fragment, at))
+            (
+                None if node is None else node.encode(),
+                None if tag is None else tag.encode(),
+                payload_of(fragment, at),
+            )
             for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True)
         ]
         if key is not None:
-            node, tag, _ = records[-1]
-            records[-1] = (node, tag, payload_of(fragments[-1], meta_at[-1], key.encode()))
+            records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
         frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
-        return self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
+        ticket = self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
+        self._heads.note(topic_id, first_seq + len(frames) - 1)
+        return ticket
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

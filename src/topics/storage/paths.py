@@ -2,6 +2,7 @@
 
     <root>/LOCK                                    held by the running server
     <root>/meta/snapshot.0007.bin                  metadata snapshots, numbered
+    <root>/meta/heads                              last seqs given out, for after a killed process
     <root>/wal/[shard-NN/]wal-<16 digits>.log      named by the first lsn in it; one shard lives flat in wal/
     <root>/wal/[shard-NN/]CURRENT                  the name of the active file, and a newline
     <root>/topics/<8+ hex>/seg-<16 digits>.data    record frames, named by the first seq
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 CURRENT = "CURRENT"
+HEADS = "heads"
 TEMPORARY_SUFFIX = ".tmp"
 
 _SNAPSHOT = re.compile(r"snapshot\.([0-9]{4,20})\.bin")

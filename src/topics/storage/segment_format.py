@@ -57,9 +57,7 @@ SegmentRecord = tuple[int, int, bytes | None, bytes | None, bytes]
 """(seq, ts, node, tag, payload) of a record that was read."""
 
 
-def encode_records(
-    first_seq: int, records: Iterable[SegmentInput], offset: int
-) -> tuple[list[bytes], list[bytes]]:
+def encode_records(first_seq: int, records: Iterable[SegmentInput], offset: int) -> tuple[list[bytes], list[bytes]]:
     """Frames and index entries of records that begin at `offset` of `.data`. Hot: a loop over locals."""
     pack_body, pack_length, pack_entry, digest = _pack_body, _pack_length, ENTRY.pack, xxh3_64_digest
     frames: list[bytes] = []

@@ -208,9 +208,7 @@ class SegmentReader:
             if end is None:
                 return
             if self._data[end - 1] not in (0, DELETED):
-                yield Problem(
-                    self.data_path, end - 1, "a delete byte that is neither 00 nor D5; the record is live"
-                )
+                yield Problem(self.data_path, end - 1, "a delete byte that is neither 00 nor D5; the record is live")
             offset = end
         if offset != self.data_bytes:
             yield Problem(self.data_path, offset, "bytes after the last record of the index")

@@ -41,9 +41,7 @@ def rewrite_sidecars(disk: Disk, directory: str, first_seq: int) -> None:
 class SegmentAppender:
     """An active segment, made by `create` or `reopen`."""
 
-    def __init__(
-        self, disk: Disk, directory: str, first_seq: int, data: WritableFile, index: WritableFile
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, first_seq: int, data: WritableFile, index: WritableFile) -> None:
         self._disk = disk
         self._directory = directory
         self._data_path = paths.segment_path(directory, first_seq, paths.SegmentPart.DATA)

@@ -91,9 +91,7 @@ class ShardWriter:
                     disk.remove(f"{directory}/{name}")
             found = wal_files(disk, directory)
             if found and found[-1].first_lsn > first_lsn:
-                raise ValueError(
-                    f"{found[-1].path} begins after lsn {first_lsn}: the log was not replayed whole"
-                )
+                raise ValueError(f"{found[-1].path} begins after lsn {first_lsn}: the log was not replayed whole")
             # A file that would have begun here holds no frame, and the new one takes its name.
             self._files = [file for file in found if file.first_lsn < first_lsn]
             self._file = self._begin_file()

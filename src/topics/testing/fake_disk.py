@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from topics.storage.errors import DirectoryInUse
-from topics.storage.fs import MappedBytes
+from topics.storage.fs import MappedBytes, SharedBytes
 
 SECTOR_BYTES = 512
 FREE_BYTES = 1 << 40
@@ -190,6 +190,7 @@ class FakeDisk:
         self._pending_names: list[_Entry] = []
         self._directories: set[str] = {"", "/"}
         self._faults: dict[int, _Fault] = {}
+        self._boots = 1
 
     # Faults
 
@@ -221,6 +222,7 @@ class FakeDisk:
         """What a restart after a power cut finds, as the seed has it."""
         choice = random.Random(seed)
         after = FakeDisk()
+        after._boots = self._boots + 1
         after._directories = set(self._directories)
         names = dict(self._durable_names)
         keep_names = choice.choice((0.0, 0.5, 1.0))
@@ -238,7 +240,9 @@ class FakeDisk:
 
     def crash_keep_all(self) -> "FakeDisk":
         """What a restart after a killed process finds: every byte and name."""
-        return self._settle({name: bytes(inode.content) for name, inode in self._names.items()})
+        after = self._settle({name: bytes(inode.content) for name, inode in self._names.items()})
+        after._boots = self._boots
+        return after
 
     def crash_drop_all(self) -> "FakeDisk":
         """What a restart after the worst power cut finds: only what was made durable."""
@@ -250,6 +254,7 @@ class FakeDisk:
 
     def _settle(self, contents: dict[str, bytes]) -> "FakeDisk":
         after = FakeDisk()
+        after._boots = self._boots + 1
         after._directories = set(self._directories)
         after._names = {name: _settled(content) for name, content in contents.items()}
         after._found()
@@ -309,9 +314,7 @@ class FakeDisk:
                 if name.startswith(path + "/"):
                     # The directory goes with its names, so their fate is decided by its parent's sync.
                     self._change(_Entry(_parent(path), name, None, None))
-            self._directories = {
-                name for name in self._directories if name != path and not name.startswith(path + "/")
-            }
+            self._directories = {name for name in self._directories if name != path and not name.startswith(path + "/")}
 
     def sync_dir(self, path: str) -> None:
         path = _clean(path)
@@ -333,12 +336,17 @@ class FakeDisk:
     def map(self, path: str) -> MappedBytes:
         return self.read(path)
 
+    def map_shared(self, path: str) -> SharedBytes:
+        """Stores show at once and survive `crash_keep_all`; no power cut keeps them."""
+        return self._inode(_clean(path)).content
+
+    def boot_id(self) -> str:
+        return f"boot-{self._boots}"
+
     def list_dir(self, path: str) -> list[str]:
         prefix = _clean(path) + "/"
         everything = [*self._names, *self._directories]
-        return sorted(
-            {name[len(prefix) :].partition("/")[0] for name in everything if name.startswith(prefix)} - {""}
-        )
+        return sorted({name[len(prefix) :].partition("/")[0] for name in everything if name.startswith(prefix)} - {""})
 
     def exists(self, path: str) -> bool:
         path = _clean(path)

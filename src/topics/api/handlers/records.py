@@ -10,13 +10,14 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.routing import Answer
+from topics.api.waiting import once_committed
 from topics.delivery.long_poll import LongPolls
 from topics.engine.admission import byte_length
 from topics.engine.engine import Engine, Write
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch, ReadOptions
 from topics.errors import InvalidRequest
-from topics.model.config import clamp
+from topics.model.config import Durability, clamp
 from topics.model.tag_match import parse_match
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
@@ -30,7 +31,7 @@ class RecordHandlers:
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
-    def write(self, call: Call) -> Response:
+    def write(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(WriteRequest)
         request = call.request
@@ -42,22 +43,28 @@ class RecordHandlers:
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
         appended = self._engine.append(call.name, Write(body.records, body.node, key, body.create, body.config))
-        return Response(
-            201 if appended.created else 200,
-            write_reply(
-                call.name,
-                appended.first_seq,
-                appended.record_count,
-                appended.topic.log.head_seq,
-                created=appended.created,
-                deduped=appended.deduped,
-                with_seqs=with_seqs,
-                total_ms=call.elapsed_ms(),
-                wal_append_ms=0.0,
-                fsync_ms=0.0,
-                throttle_wait_ms=0.0,
-            ),
-        )
+        commit = appended.commit
+
+        def reply() -> Response:
+            gated = commit is not None and appended.topic.config.durability is Durability.FSYNC
+            return Response(
+                201 if appended.created else 200,
+                write_reply(
+                    call.name,
+                    appended.first_seq,
+                    appended.record_count,
+                    appended.topic.log.head_seq,
+                    created=appended.created,
+                    deduped=appended.deduped,
+                    with_seqs=with_seqs,
+                    total_ms=call.elapsed_ms(),
+                    wal_append_ms=appended.journal_ns / 1e6,
+                    fsync_ms=commit.sync_ns / 1e6 if gated and commit else 0.0,
+                    throttle_wait_ms=0.0,
+                ),
+            )
+
+        return once_committed(commit, reply)
 
     def diff(self, call: Call) -> Answer:
         """Hot."""
@@ -75,17 +82,23 @@ class RecordHandlers:
             return self._wait(call, topic, batch.next_from_seq, options, wait_ms)
         return _diff_response(call, topic, batch)
 
-    def delete(self, call: Call) -> Response:
+    def delete(self, call: Call) -> Answer:
         body = call.body(DeleteRecordsRequest)
         if body.before_seq is None and body.match is None:
             raise InvalidRequest("give before_seq, match, or both")
         match = None if body.match is None else parse_match(body.match)
-        topic, deleted = self._engine.delete_records(call.name, body.before_seq, match)
-        log = topic.log
-        reply = DeleteRecordsResponse(
-            topic.name, deleted, log.earliest_seq, log.head_seq, log.count, log.bytes, call.performance()
-        )
-        return Response(200, encode(reply))
+        deleted = self._engine.delete_records(call.name, body.before_seq, match)
+
+        def reply() -> Response:
+            log = deleted.topic.log
+            performance = call.performance()
+            performance.fsync_ms = round(deleted.commit.sync_ns / 1e6, 3) if deleted.commit else 0.0
+            body = DeleteRecordsResponse(
+                deleted.topic.name, deleted.count, log.earliest_seq, log.head_seq, log.count, log.bytes, performance
+            )
+            return Response(200, encode(body))
+
+        return once_committed(deleted.commit, reply)
 
     def _wait(
         self, call: Call, topic: Topic, from_seq: int, options: ReadOptions, wait_ms: int

@@ -7,6 +7,8 @@ from topics import limits
 from topics.api.call import Call
 from topics.api.cursor import decode_cursor, encode_cursor
 from topics.api.http import Response
+from topics.api.routing import Answer
+from topics.api.waiting import once_committed
 from topics.clock import Clock
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
@@ -26,12 +28,16 @@ class TopicHandlers:
         self._engine = engine
         self._clock = clock
 
-    def put(self, call: Call) -> Response:
+    def put(self, call: Call) -> Answer:
         patch = call.body(TopicConfigPatch)
         call.require_names_in(patch)
-        topic, created = self._engine.put_topic(call.name, patch)
-        reply = PutTopicResponse(topic.name, created, topic.config, call.performance())
-        return Response(201 if created else 200, encode(reply))
+        put = self._engine.put_topic(call.name, patch)
+
+        def reply() -> Response:
+            body = PutTopicResponse(put.topic.name, put.created, put.topic.config, call.performance())
+            return Response(201 if put.created else 200, encode(body))
+
+        return once_committed(put.commit, reply)
 
     def state(self, call: Call) -> Response:
         topic = self._engine.topic(call.name, touch=call.query.boolean("touch", default=True))
@@ -70,9 +76,13 @@ class TopicHandlers:
         )
         return Response(200, encode(reply))
 
-    def delete(self, call: Call) -> Response:
-        deleted = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
-        return Response(200, encode(DeleteTopicResponse(call.name, deleted, [], call.performance())))
+    def delete(self, call: Call) -> Answer:
+        removed = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
+
+        def reply() -> Response:
+            return Response(200, encode(DeleteTopicResponse(call.name, removed.deleted, [], call.performance())))
+
+        return once_committed(removed.commit, reply)
 
 
 def _summary(topic: Topic, now_ms: int) -> TopicSummary:

@@ -1,0 +1,187 @@
+"""When checkpoints happen, and their two halves: what the loop captures and what a thread writes.
+
+The order, and why:
+
+    barrier       everything handed to the WAL so far is durable and published; its lsns are what the snapshot absorbs
+    capture       the changed topics as they are now: at least all that
+    barrier       what was captured is in the WAL too, so no delete byte is set for a delete that could be lost
+    write         on a thread: segments, delete bytes, cold tier, snapshot
+    settle        logs learn which of their blocks are on disk; WAL files the previous snapshot absorbed go
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from topics import limits
+from topics.api.waiting import committed
+from topics.clock import Clock
+from topics.engine.block import AnyBlock, Block
+from topics.engine.capture import capture, settle
+from topics.engine.engine import Engine
+from topics.engine.journal import Commit
+from topics.engine.topic import Topic
+from topics.model.capture import TopicCapture
+from topics.storage.checkpoint import CheckpointResult, Checkpoints
+from topics.storage.errors import StorageError
+from topics.storage.journal import DiskJournal
+from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.storage.segments import Segments
+
+log = logging.getLogger("topics.checkpoint")
+
+
+class Progress:
+    """A checkpoint under way."""
+
+    __slots__ = ("captures", "changed", "lsns", "next_topic_id", "removed", "wal_bytes")
+
+    def __init__(self, lsns: dict[str, int], wal_bytes: int) -> None:
+        self.lsns = lsns
+        self.wal_bytes = wal_bytes
+        self.changed: list[Topic] = []
+        self.removed: list[int] = []
+        self.captures: list[TopicCapture] = []
+        self.next_topic_id = 1
+
+
+class Checkpointer:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        journal: DiskJournal[Commit],
+        segments: Segments,
+        *,
+        block_age_ms_max: int,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._journal = journal
+        self._segments = segments
+        self._block_age_ms_max = block_age_ms_max
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._checkpoints: Checkpoints | None = None
+        self._shard_names: list[str] = []
+        self._stale_shards: list[str] = []
+        self._absorbed: dict[str, int] | None = None
+        self._wal_bytes_absorbed = 0
+        self.failures_total = 0
+
+    def open(self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: list[str]) -> None:
+        """`stale_shards`: directories of a shard count that is no more. They go with what the first checkpoint
+        leaves behind."""
+        self._checkpoints = checkpoints
+        self._shard_names = shard_names
+        self._stale_shards = stale_shards
+
+    async def run(self) -> None:
+        """Checkpoints whenever enough has gathered, until cancelled."""
+        waited_s = 0.0
+        while True:
+            await asyncio.sleep(limits.CHECKPOINT_POLL_S)
+            waited_s += limits.CHECKPOINT_POLL_S
+            written = self._wal_bytes() - self._wal_bytes_absorbed
+            if written >= limits.CHECKPOINT_WAL_BYTES or waited_s >= limits.CHECKPOINT_INTERVAL_S:
+                waited_s = 0.0
+                await self.checkpoint(clean=False)
+
+    async def checkpoint(self, *, clean: bool) -> bool:
+        """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable."""
+        if any(shard.failure is not None for shard in self._journal.shards):
+            return False
+        progress = self.begin()
+        await self._barrier()
+        self.capture(progress)
+        await self._barrier()
+        loop = asyncio.get_running_loop()
+        try:
+            result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
+        except StorageError as error:
+            self.failures_total += 1
+            self.give_up(progress)
+            log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
+            return False
+        self.settle(progress, result)
+        return True
+
+    # The steps of a checkpoint. Between the first three, everything handed to the WAL has to become durable.
+
+    def begin(self) -> Progress:
+        """Notes up to where the WAL will be absorbed."""
+        shards = zip(self._shard_names, self._journal.shards, strict=True)
+        return Progress({name: shard.submitted_lsn for name, shard in shards}, self._wal_bytes())
+
+    def capture(self, progress: Progress) -> None:
+        """Takes the changed topics as they are."""
+        progress.changed, progress.removed = self._engine.take_changes()
+        now_ms = self._clock.now_ms()
+        progress.captures = [capture(topic, now_ms, self._block_age_ms_max) for topic in progress.changed]
+        progress.next_topic_id = self._engine.next_topic_id
+
+    def write(self, progress: Progress, *, clean: bool) -> CheckpointResult:
+        """Runs on the worker's thread: segments and snapshot, then what the snapshot before needed goes."""
+        assert self._checkpoints is not None, "open first"
+        result = self._checkpoints.write(
+            progress.captures, progress.removed, progress.next_topic_id, progress.lsns, clean=clean
+        )
+        if self._absorbed is not None:
+            stale, self._stale_shards = self._stale_shards, []
+            self._checkpoints.remove_shards(stale)
+        return result
+
+    def settle(self, progress: Progress, result: CheckpointResult) -> None:
+        """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
+        for topic, captured in zip(progress.changed, progress.captures, strict=True):
+            for block in captured.blocks:
+                if not captured.resident_only or block.sealed:
+                    settle(topic, block, self._seal)
+        for topic_id, first_seq in result.moved:
+            self._move(topic_id, first_seq)
+        if self._absorbed is not None:
+            for name, shard in zip(self._shard_names, self._journal.shards, strict=True):
+                shard.trim_below(self._absorbed[name])
+        self._absorbed = progress.lsns
+        self._wal_bytes_absorbed = progress.wal_bytes
+
+    def give_up(self, progress: Progress) -> None:
+        """The disk refused: everything captured is still to be written."""
+        self._engine.return_changes(progress.changed, progress.removed)
+
+    def close(self) -> None:
+        self._worker.shutdown()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+
+    async def _barrier(self) -> None:
+        for commit in self._journal.barrier():
+            await committed(commit)
+
+    def _seal(self, topic: Topic, block: Block) -> AnyBlock:
+        """The block as a sealed segment; what was deleted while it was written is carried over."""
+        if block.live_count == 0:
+            return ClearedBlock(block.first_seq, len(block))
+        sealed = SealedBlock(
+            self._segments,
+            topic.topic_id,
+            block.first_seq,
+            len(block),
+            block.live_count,
+            block.live_bytes,
+            live=None
+            if block.live_count == len(block)
+            else bytearray(fragment is not None for fragment in block.fragments),
+        )
+        sealed.unflagged = block.unflagged
+        return sealed
+
+    def _move(self, topic_id: int, first_seq: int) -> None:
+        """A segment is on the cold tier now: its next reader looks there."""
+        self._segments.forget(topic_id, first_seq)
+        topic = self._engine.topics.by_id(topic_id)
+        block = topic and topic.log.block_at(first_seq)
+        if isinstance(block, SealedBlock):
+            block.cold = True
+
+    def _wal_bytes(self) -> int:
+        return sum(shard.writer.counters.written_bytes for shard in self._journal.shards)

@@ -1,0 +1,200 @@
+"""The data directory while the server runs: opened, recovered, written to, checkpointed, closed.
+
+One server a directory: the lock is taken first and let go last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from topics import limits
+from topics.clock import Clock
+from topics.engine.block import AnyBlock
+from topics.engine.engine import Engine
+from topics.engine.journal import Commit
+from topics.engine.rebuild import Rebuild
+from topics.model.image import SegmentImage, TopicImage
+from topics.server.checkpointer import Checkpointer
+from topics.server.metrics import WalMetrics
+from topics.server.settings import Settings
+from topics.storage import paths
+from topics.storage.checkpoint import Checkpoints
+from topics.storage.errors import DiskFailed
+from topics.storage.fs import Disk, Lock
+from topics.storage.group_commit import CommitThread
+from topics.storage.heads import Heads
+from topics.storage.journal import DiskJournal
+from topics.storage.recovery import Recovered, Recovery
+from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.storage.segments import Segments
+from topics.storage.tiers import Tiers
+from topics.storage.wal_writer import ShardWriter
+
+log = logging.getLogger("topics.store")
+
+
+class Replayed(NamedTuple):
+    rebuild: Rebuild
+    recovered: Recovered
+
+
+class Store:
+    def __init__(
+        self, settings: Settings, disk: Disk, clock: Clock, engine: Engine, journal: DiskJournal[Commit]
+    ) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._clock = clock
+        self._engine = engine
+        self._journal = journal
+        self._root = settings.data_dir
+        self._tiers = Tiers(
+            disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
+        )
+        self._segments = Segments(disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX)
+        self._heads = Heads(disk, paths.meta_dir(self._root))
+        self._lock: Lock | None = None
+        self.checkpointer = Checkpointer(
+            engine, clock, journal, self._segments, block_age_ms_max=settings.segment_age_ms_max
+        )
+
+    def acquire(self) -> None:
+        """Makes the directory if it is not there, and takes it for this process."""
+        self._disk.make_dir(self._root)
+        if self._settings.cold_dir:
+            self._disk.make_dir(self._settings.cold_dir)
+        self._lock = self._disk.lock(paths.lock_path(self._root))
+
+    async def recover(self, progress: Callable[[float], None]) -> None:
+        """Brings back everything that was promised, and leaves the directory ready for writing."""
+        loop = asyncio.get_running_loop()
+        replayed = await loop.run_in_executor(None, self.replay, progress)
+        checkpoints = self.open(replayed)
+        for number, shard in enumerate(self._journal.shards):
+            shard.start(f"wal-{number}")
+        # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
+        if not await self.checkpointer.checkpoint(clean=False):
+            raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
+        await loop.run_in_executor(None, checkpoints.remove_orphans)
+
+    async def close(self) -> None:
+        """Everything is durable when it returns, and another process may have the directory."""
+        if self._journal.shards:
+            await self.checkpointer.checkpoint(clean=True)
+            self.checkpointer.close()
+            loop = asyncio.get_running_loop()
+            for shard in self._journal.shards:
+                await loop.run_in_executor(None, shard.close)
+            self._heads.close()
+        self.release()
+
+    # The steps of a recovery
+
+    def replay(self, progress: Callable[[float], None]) -> Replayed:
+        """Reads snapshot, segments and WAL into the engine; may run on any one thread. Cuts torn tails off."""
+        rebuild = Rebuild(self._engine, self._open_segment, _recount)
+        recovery = Recovery(self._disk, self._root, self._tiers, rebuild, progress)
+        recovered = recovery.run()
+        _report(recovered)
+        recovery.repair()
+        return Replayed(rebuild, recovered)
+
+    def open(self, replayed: Replayed) -> Checkpoints:
+        """Names the topics and opens the WAL for writing. A checkpoint has to follow before anything else."""
+        recovered = replayed.recovered
+        heads = self._heads.read()
+        replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
+        self._heads.create()
+        names = self._shard_names()
+        self._journal.open(
+            [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
+        )
+        checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
+        stale = [self._shard_path(name) for name in recovered.shards if name not in names]
+        self.checkpointer.open(checkpoints, names, stale)
+        return checkpoints
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def wal_metrics(self) -> WalMetrics:
+        shards = self._journal.shards
+        counters = [shard.writer.counters for shard in shards]
+        return WalMetrics(
+            frames_total=sum(each.frames for each in counters),
+            batches_total=sum(each.batches for each in counters),
+            fsyncs_total=sum(each.fsyncs for each in counters),
+            bytes_written_total=sum(each.written_bytes for each in counters),
+            rotations_total=sum(each.rotations for each in counters),
+            queue_depth=sum(shard.queue_depth for shard in shards),
+            queue_depth_peak=max((shard.queue_depth_peak for shard in shards), default=0),
+            submit_full_total=self._journal.submit_full_total,
+            read_only=int(any(shard.failure is not None for shard in shards)),
+            fsync_latency_us_counts=tuple(
+                map(sum, zip(*(shard.sync_histogram.counts for shard in shards), strict=True))
+            ),
+            fsync_latency_us_sum=sum(shard.sync_histogram.total_us for shard in shards),
+        )
+
+    def _shard_names(self) -> list[str]:
+        count = self._settings.wal_shards
+        return [""] if count == 1 else [paths.shard_name(number) for number in range(count)]
+
+    def _shard_path(self, name: str) -> str:
+        wal = paths.wal_dir(self._root)
+        return f"{wal}/{name}" if name else wal
+
+    def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
+        first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
+        writer = ShardWriter(self._disk, self._shard_path(name), number, limits.WAL_FILE_BYTES, first_lsn)
+        return CommitThread(
+            writer,
+            self._clock,
+            on_durable=self._journal.on_durable,
+            on_failed=self._journal.on_failed,
+            sync_interval_ms=limits.WAL_SYNC_INTERVAL_MS,
+            write_gap_ms=limits.WAL_WRITE_GAP_MS,
+            queue_writes_max=limits.WAL_QUEUE_WRITES_MAX,
+            queue_bytes_max=limits.WAL_QUEUE_BYTES_MAX,
+        )
+
+    def _open_segment(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
+        if segment.cleared:
+            return ClearedBlock(segment.first_seq, segment.count)
+        return SealedBlock(
+            self._segments,
+            image.topic_id,
+            segment.first_seq,
+            segment.count,
+            segment.live_count,
+            segment.live_bytes,
+            cold=segment.cold,
+            dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
+        )
+
+
+def _recount(block: AnyBlock) -> None:
+    if isinstance(block, SealedBlock):
+        block.recount()
+
+
+def _report(recovered: Recovered) -> None:
+    for error in recovered.damaged_snapshots:
+        log.error("a damaged snapshot was passed over for an older one: %s", error.message)
+    for name, shard in recovered.shards.items():
+        if shard.torn is not None:
+            log.warning(
+                "the WAL %s ended in an unfinished write; cut at byte %d of %s (%s)",
+                name or "shard",
+                shard.torn.offset,
+                shard.torn.path,
+                shard.torn.reason,
+            )
+    log.info(
+        "recovered %d topics from snapshot %d and %d WAL frames",
+        len(recovered.images),
+        recovered.snapshot_number,
+        recovered.frames,
+    )
