@@ -1,6 +1,7 @@
 """The life of a server process: start, serve until asked to stop, let what is in flight finish."""
 
 import asyncio
+import gc
 import logging
 import signal
 
@@ -21,7 +22,15 @@ log = logging.getLogger("topics.server")
 def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    uvloop.run(_serve(assemble(settings, SystemClock())))
+    server = assemble(settings, SystemClock())
+    _put_off_full_collections()
+    uvloop.run(_serve(server))
+
+
+def _put_off_full_collections() -> None:
+    """Keeps latency steady however many records are held; `limits` says what was measured."""
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, limits.MIDDLE_COLLECTIONS_PER_FULL)
 
 
 async def _serve(server: Server) -> None:
