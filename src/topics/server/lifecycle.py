@@ -1,6 +1,7 @@
 """The life of a server process: start, serve until asked to stop, let what is in flight finish."""
 
 import asyncio
+import gc
 import logging
 import signal
 
@@ -22,7 +23,14 @@ log = logging.getLogger("topics.server")
 def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _put_off_full_collections()
     uvloop.run(_serve(settings))
+
+
+def _put_off_full_collections() -> None:
+    """Keeps latency steady however many records are held; `limits` says what was measured."""
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, limits.MIDDLE_COLLECTIONS_PER_FULL)
 
 
 async def _serve(settings: Settings) -> None:
@@ -33,31 +41,37 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     _warn(settings)
     server.store.acquire()
-    listener = None
+    recovery = asyncio.create_task(_recover(server))
     try:
-        recovery = asyncio.create_task(_recover(server))
         # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
         await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
         listener = await _listen(server, loop)
-        server.connections.start(loop)
-        await recovery
-        tasks = [asyncio.create_task(_expire_records(server)), asyncio.create_task(server.store.checkpointer.run())]
-        await _first_of(stop, tasks)
-        log.info("stopping: requests in flight may finish")
-        server.readiness.phase = Phase.STOPPING
-        server.long_polls.release()
-        server.connections.drain()
-        aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
-        if aborted:
-            log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    finally:
-        if listener is not None:
+        try:
+            server.connections.start(loop)
+            await recovery
+            await _run(server, stop)
+        finally:
             listener.close()
+    finally:
+        await asyncio.wait({recovery})
         await server.store.close()
     log.info("stopped")
+
+
+async def _run(server: Server, stop: asyncio.Event) -> None:
+    """Serves until asked to stop, then lets what is in flight finish."""
+    tasks = [asyncio.create_task(_expire_records(server)), asyncio.create_task(server.store.checkpointer.run())]
+    await _first_of(stop, tasks)
+    log.info("stopping: requests in flight may finish")
+    server.readiness.phase = Phase.STOPPING
+    server.long_polls.release()
+    server.connections.drain()
+    aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
+    if aborted:
+        log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def _recover(server: Server) -> None:
