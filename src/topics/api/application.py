@@ -15,8 +15,8 @@ from topics.api.http import Request, Response
 from topics.api.quotas import InFlight
 from topics.api.readiness import Readiness
 from topics.api.routing import Answer, Route, RouteTable
-from topics.api.waiting import committed
 from topics.clock import Clock
+from topics.delivery.commits import committed
 from topics.engine.journal import Busy
 from topics.errors import TopicsError
 

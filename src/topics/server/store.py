@@ -16,6 +16,7 @@ from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
+from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import paths
@@ -52,7 +53,9 @@ class Store:
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
         )
-        self._segments = Segments(disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX)
+        self._segments = Segments(
+            disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX
+        )
         self._heads = Heads(disk, paths.meta_dir(self._root))
         self._lock: Lock | None = None
         self.checkpointer = Checkpointer(
@@ -73,6 +76,7 @@ class Store:
         checkpoints = self.open(replayed)
         for number, shard in enumerate(self._journal.shards):
             shard.start(f"wal-{number}")
+        self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
         if not await self.checkpointer.checkpoint(clean=False):
             raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
@@ -162,7 +166,7 @@ class Store:
 
     def _open_segment(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
         if segment.cleared:
-            return ClearedBlock(segment.first_seq, segment.count)
+            return ClearedBlock(segment.first_seq, segment.count, segment.first_ts, segment.last_ts)
         return SealedBlock(
             self._segments,
             image.topic_id,
@@ -170,6 +174,8 @@ class Store:
             segment.count,
             segment.live_count,
             segment.live_bytes,
+            segment.first_ts,
+            segment.last_ts,
             cold=segment.cold,
             dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
         )

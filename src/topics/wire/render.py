@@ -48,6 +48,7 @@ def diff_reply(
     earliest_seq: int,
     *,
     scanned: int,
+    cold_count: int,
     total_ms: float,
 ) -> bytes:
     caught_up = b"true" if next_from_seq == head_seq else b"false"
@@ -58,8 +59,8 @@ def diff_reply(
             b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"tombstone":'
             % (next_from_seq, head_seq, earliest_seq, caught_up),
             b"null" if gap is None else tombstone(gap, earliest_seq, head_seq),
-            b',"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d}}'
-            % (head_seq - next_from_seq, total_ms, scanned),
+            b',"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
+            % (head_seq - next_from_seq, total_ms, scanned, cold_count),
         )
     )
 
