@@ -78,10 +78,14 @@ SWEEP_INTERVAL_S = 1.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
 
+# How long a thread may keep the interpreter from the event loop. Python's own 5 ms let a checkpoint, which works on
+# Python objects, hold up each callback of the loop for that long.
+THREAD_SWITCH_S = 0.0005
+
 # The journal
 WAL_FILE_BYTES = 64 * MIB
 WAL_SYNC_INTERVAL_MS = 50
-WAL_WRITE_GAP_MS = 1
+WAL_WRITE_GAP_MS = 5
 WAL_QUEUE_WRITES_MAX = 65_536
 WAL_QUEUE_BYTES_MAX = 256 * MIB
 CHECKPOINT_POLL_S = 0.25
