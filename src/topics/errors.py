@@ -59,6 +59,14 @@ class MethodNotAllowed(TopicsError):
         self.allowed = allowed
 
 
+class NotAcceptable(TopicsError):
+    """The reply is an event stream and the client takes none. Send `Accept: text/event-stream`."""
+
+
+class UpgradeRequired(TopicsError):
+    """This path speaks WebSocket only. Open it with a WebSocket client."""
+
+
 class TopicExistsIncompatible(TopicsError):
     """The topic exists and the change asked for is not possible in place. Delete it first, or use another name."""
 

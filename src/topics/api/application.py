@@ -12,6 +12,7 @@ from topics.api.auth import ANYBODY, Key, KeyStore
 from topics.api.call import Call
 from topics.api.error_mapping import render_error, render_internal_error
 from topics.api.http import Request, Response
+from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Readiness
 from topics.api.routing import Answer, Route, RouteTable
@@ -78,7 +79,7 @@ class ApiApplication:
         key = ANYBODY
         if self._has_keys:
             key = self._key_for(route, request)
-            if name:
+            if name and "{topic}" in route.path:
                 key.require_name(name)
             self._in_flight.check(key)
         return route, Call(request, name, key, self._clock)
@@ -86,7 +87,11 @@ class ApiApplication:
     def _key_for(self, route: Route, request: Request) -> Key:
         if route.open or (route.probe and not self._probe_auth):
             return ANYBODY
-        key = self._keys.authenticate(request.headers.get(b"authorization"))
+        authorization = request.headers.get(b"authorization")
+        if authorization is None and route.token_query:
+            token = Query(request.query).text("token")
+            authorization = f"Bearer {token}".encode() if token else None
+        key = self._keys.authenticate(authorization)
         key.require_scope(route.scope)
         return key
 

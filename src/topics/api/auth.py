@@ -10,6 +10,7 @@ from enum import IntFlag
 from typing import NamedTuple
 
 from topics.errors import ConfigurationError, Forbidden, Unauthorized
+from topics.model.config import TopicConfigPatch
 
 
 class Scope(IntFlag):
@@ -50,6 +51,12 @@ class Key(NamedTuple):
     def require_name(self, name: str) -> None:
         if not name.startswith(self.prefixes):
             raise Forbidden(f'"{name}" is outside the prefixes this key may touch', name=name)
+
+
+    def require_names_in(self, patch: TopicConfigPatch) -> None:
+        """Refuses a configuration that would move records to a topic the key may not touch."""
+        if isinstance(patch.dead_letter, str):
+            self.require_name(patch.dead_letter)
 
 
 ANYBODY = Key(b"", Scope.ALL, ("",))

@@ -5,7 +5,6 @@ from topics.api.http import Request
 from topics.api.query import Query
 from topics.clock import Clock
 from topics.errors import InvalidRequest, UnsupportedMediaType
-from topics.model.config import TopicConfigPatch
 from topics.wire.requests import Body, decode
 from topics.wire.responses import Performance
 
@@ -44,11 +43,6 @@ class Call:
             shown = "none" if content_type is None else repr(content_type.decode("latin-1")[:80])
             raise UnsupportedMediaType(f"Content-Type must be application/json, not {shown}")
         return decode(body, into)
-
-    def require_names_in(self, patch: TopicConfigPatch) -> None:
-        """Refuses a configuration that would move records to a topic the key may not touch."""
-        if isinstance(patch.dead_letter, str):
-            self.key.require_name(patch.dead_letter)
 
 
 def _is_json(content_type: bytes | None) -> bool:

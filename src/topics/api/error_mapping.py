@@ -16,6 +16,8 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.NotFound: (404, "not_found"),
     errors.TopicNotFound: (404, "topic_not_found"),
     errors.MethodNotAllowed: (405, "method_not_allowed"),
+    errors.NotAcceptable: (406, "not_acceptable"),
+    errors.UpgradeRequired: (426, "upgrade_required"),
     errors.TopicExistsIncompatible: (409, "topic_exists_incompatible"),
     errors.TopicNotEmpty: (409, "topic_not_empty"),
     errors.PayloadTooLarge: (413, "payload_too_large"),
@@ -32,8 +34,16 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
 _RETRY_AFTER_503_S = b"1"
 
 
+def code_of(error: errors.TopicsError) -> str:
+    return _status_and_code(error)[1]
+
+
+def _status_and_code(error: errors.TopicsError) -> tuple[int, str]:
+    return next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
+
+
 def render_error(error: errors.TopicsError, server_total_ms: float | None = None) -> Response:
-    status, code = next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
+    status, code = _status_and_code(error)
     return Response(status, _envelope(code, error.message, error.detail, server_total_ms), headers=_headers(error))
 
 
@@ -57,6 +67,8 @@ def _headers(error: errors.TopicsError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"retry-after", b"%d" % seconds),)
         case errors.NotReady() | errors.ShuttingDown():
             return ((b"retry-after", _RETRY_AFTER_503_S),)
+        case errors.UpgradeRequired():
+            return ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))
         case errors.Unauthorized():
             return ((b"www-authenticate", b"Bearer"),)
         case errors.MethodNotAllowed(allowed=methods):

@@ -9,8 +9,11 @@ from topics.api.auth import Scope
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
+from topics.api.handlers.watch import WatchHandlers
+from topics.api.handlers.websocket import WebSocketHandlers
 from topics.api.routing import Parameter, Route, RouteTable
 from topics.model.config import TopicConfigPatch
+from topics.wire.live_requests import WatchRequest
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import (
     DeleteRecordsResponse,
@@ -21,6 +24,7 @@ from topics.wire.responses import (
     Ready,
     TopicPage,
     TopicState,
+    WatchResponse,
     WriteResponse,
 )
 
@@ -30,8 +34,61 @@ _ON_BODY = (400, 413, 415)
 _TOPIC = "/v0/topics/{topic}"
 
 
-def route_table(topics: TopicHandlers, records: RecordHandlers, probes: ProbeHandlers) -> RouteTable:
-    return RouteTable([*_topic_routes(topics), *_record_routes(records), *_probe_routes(probes)])
+def route_table(
+    topics: TopicHandlers,
+    records: RecordHandlers,
+    watch: WatchHandlers,
+    websocket: WebSocketHandlers,
+    probes: ProbeHandlers,
+) -> RouteTable:
+    return RouteTable(
+        [
+            *_topic_routes(topics),
+            *_record_routes(records),
+            *_live_routes(watch, websocket),
+            *_probe_routes(probes),
+        ]
+    )
+
+
+def _live_routes(watch: WatchHandlers, websocket: WebSocketHandlers) -> list[Route]:
+    return [
+        Route(
+            "POST",
+            "/v0/watch",
+            watch.create,
+            Scope.READ,
+            "Create a watch session over one or many topics",
+            {200: WatchResponse},
+            (*_ON_BODY, 404),
+            body=WatchRequest,
+            body_required=True,
+            parameters=(Parameter("lenient", _BOOLEAN, "true: leave out topics that do not exist."),),
+        ),
+        Route(
+            "GET",
+            "/v0/watch/{wid}",
+            watch.stream,
+            Scope.READ,
+            "Open the event stream of a watch session",
+            {200: "text/event-stream"},
+            (400, 404, 406),
+            parameters=(
+                Parameter("Last-Event-ID", _TEXT, "The id of the last event processed.", header=True),
+                Parameter("token", _TEXT, "The API key, for browsers in development."),
+            ),
+            token_query=True,
+        ),
+        Route(
+            "GET",
+            "/v0/ws",
+            websocket.open,
+            Scope.NONE,
+            "Subscribe and publish over one WebSocket",
+            {101: "application/json"},
+            (400, 426),
+        ),
+    ]
 
 
 def _topic_routes(topics: TopicHandlers) -> list[Route]:

@@ -38,6 +38,7 @@ class Route(NamedTuple):
     parameters: tuple[Parameter, ...] = ()
     open: bool = False  # needs no key
     probe: bool = False  # needs a key only with TOPICS_PROBE_AUTH
+    token_query: bool = False  # takes its key as ?token= too, for browsers' EventSource
     always: bool = False  # answers also while the server recovers or stops
 
 

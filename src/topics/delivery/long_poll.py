@@ -4,16 +4,35 @@ import asyncio
 
 from topics.clock import Clock
 from topics.delivery.commits import committed
+from topics.delivery.hub import Hub
+from topics.delivery.shared_batches import SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.engine.topic_log import ReadBatch
 from topics.errors import TopicNotFound
+from topics.model.read_options import ReadOptions
+
+
+class _Waiter:
+    """Watches a topic for one poll."""
+
+    __slots__ = ("_woken",)
+
+    def __init__(self, woken: asyncio.Event) -> None:
+        self._woken = woken
+
+    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+        self._woken.set()
+
+    def pace(self, topics: list[str], retry_after_ms: int) -> None:
+        """A poll has its own end; it is not told."""
 
 
 class LongPolls:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, clock: Clock, hub: Hub) -> None:
         self._engine = engine
+        self._hub = hub
         self._clock = clock
         self._waiting: set[asyncio.Event] = set()
         self._released = False
@@ -31,8 +50,8 @@ class LongPolls:
         """
         deadline_ns = self._clock.monotonic_ns() + wait_ms * 1_000_000
         woken = asyncio.Event()
-        wake = woken.set
-        topic.wait(wake)
+        waiter = _Waiter(woken)
+        self._hub.watch(topic, waiter)
         self._waiting.add(woken)
         scanned = 0
         try:
@@ -60,5 +79,5 @@ class LongPolls:
                 except TimeoutError:
                     return batch
         finally:
-            topic.stop_waiting(wake)
+            self._hub.unwatch(topic, waiter)
             self._waiting.discard(woken)

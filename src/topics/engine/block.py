@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
-from topics.model.record import with_tag, without_meta
+from topics.model.read_options import ReadOptions
+from topics.model.record import with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 
 
@@ -90,9 +91,7 @@ class AnyBlock(Protocol):
         """The next `size` live positions from `start`, and the position to go on from."""
         ...
 
-    def render(
-        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
-    ) -> list[bytes]:
+    def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         """The text of the chosen live positions. A reader's own record becomes an empty text."""
         ...
 
@@ -267,25 +266,26 @@ class Block:
                     return chosen, position + 1
         return chosen, end
 
-    def render(
-        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
-    ) -> list[bytes]:
+    def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         fragments: list[bytes]
         if isinstance(chosen, range):
             fragments = self.fragments[chosen.start : chosen.stop]  # type: ignore[assignment]  # all live
         else:
             fragments = [self.fragments[position] for position in chosen]  # type: ignore[misc]
-        if not include_meta and self.has_meta:
+        if not options.include_data:
+            fragments = [without_data(fragment) for fragment in fragments]
+        elif not options.include_meta and self.has_meta:
             fragments = [
                 without_meta(fragment, self.meta_at[position]) if self.meta_at[position] else fragment
                 for fragment, position in zip(fragments, chosen, strict=True)
             ]
-        if include_tags and self.has_tags:
+        if options.include_tags and self.has_tags:
             fragments = [
                 fragment if tag is None else with_tag(fragment, tag)
                 for fragment, tag in zip(fragments, map(self.tags.__getitem__, chosen), strict=True)
             ]
-        if own_nodes:
+        if options.own_nodes:
+            own_nodes = options.own_nodes
             fragments = [
                 b"" if self.nodes[position] in own_nodes else fragment
                 for fragment, position in zip(fragments, chosen, strict=True)

@@ -18,7 +18,7 @@ from topics.engine.block import AnyBlock, Batch
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
 from topics.engine.topic import Staged, Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions, TopicLog
+from topics.engine.topic_log import ReadBatch, TopicLog
 from topics.errors import (
     InvalidRequest,
     RecordTooLarge,
@@ -29,6 +29,7 @@ from topics.errors import (
 )
 from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
 from topics.model.names import check_topic_name
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
@@ -112,6 +113,7 @@ class Engine:
         self.next_topic_id = 1
         self.bytes_live = 0
         self.records_live = 0
+        self.on_change: Callable[[Topic], None] = _nobody  # told of every append, and of a topic's end
         self.blocks_filled = 0  # ever: full blocks wait to be sealed
 
     # Topics
@@ -149,6 +151,11 @@ class Engine:
         if touch:
             topic.last_read_ts = now_ms
         return self._current(topic, now_ms, wait=wait)
+
+    def refresh(self, topic: Topic) -> None:
+        """A delivery of this topic: counts as reading it, and takes what its TTL says is gone."""
+        topic.last_read_ts = now_ms = self._clock.now_ms()
+        self._current(topic, now_ms, wait=True)
 
     def page_of_topics(self, after: str, prefixes: tuple[str, ...], page_size: int, *, touch: bool = False) -> Page:
         """Topics named after `after` that begin with one of `prefixes`, in the order of their names."""
@@ -340,7 +347,7 @@ class Engine:
             if ceiling is not None:
                 self._note_ceiling(topic, ceiling, self._journal.reserve(topic.topic_id, now_ms, ceiling))
             gated = gated or (last_seq > topic.ceiling)
-        return self._journal.append(
+        commit = self._journal.append(
             topic.topic_id,
             topic.assigned_seq + 1,
             ts,
@@ -349,8 +356,36 @@ class Engine:
             batch.nodes,
             batch.tags,
             key,
-            gated=gated,
+            gated=gated or topic.strong_readers > 0,
         )
+        if commit is not None and not gated:
+            # Not for the writer to wait for, only for the strong readers.
+            commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
+            return None
+        return commit
+
+    def add_strong_reader(self, topic: Topic) -> None:
+        """From now on `durable_seq` follows what is durable; until the first sync it is not known."""
+        topic.strong_readers += 1
+        if topic.strong_readers == 1:
+            topic.durable_seq = 0
+            head_seq = topic.log.head_seq
+            commit = self._journal.barrier_of(topic.topic_id)
+            if commit is None:
+                topic.durable_seq = limits.U64_MAX
+            else:
+                commit.when_done(lambda done: self._note_durable(topic, head_seq, done))
+
+    def _note_durable(self, topic: Topic, seq: int, commit: Commit) -> None:
+        if commit.error is None and seq > topic.durable_seq:
+            topic.durable_seq = seq
+            self.on_change(topic)
+
+    def durable_seq(self, topic: Topic) -> int:
+        """The last seq a strong reader may see. What `fsync` publishes is durable; `ephemeral` never is."""
+        if topic.config.durability in (Durability.FSYNC, Durability.EPHEMERAL):
+            return topic.log.head_seq
+        return topic.durable_seq
 
     def _note_ceiling(self, topic: Topic, ceiling: int, commit: Commit | None) -> None:
         topic.requested_ceiling = max(topic.requested_ceiling, ceiling)
@@ -409,7 +444,7 @@ class Engine:
         self.bytes_live -= topic.log.bytes
         self.records_live -= topic.log.count
         topic.deleted = True
-        topic.wake_all()
+        self.on_change(topic)
 
     def apply_config(self, topic: Topic, config: TopicConfig, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
@@ -433,7 +468,7 @@ class Engine:
             self._evict(topic)
         topic.last_write_ts = timestamps[-1]
         self._changed.add(topic)
-        topic.wake_all()
+        self.on_change(topic)
 
     def apply_delete_records(self, topic: Topic, before_seq: int, match: TagMatch | None) -> int:
         """Returns how many records it took."""
@@ -495,6 +530,10 @@ class Engine:
         self.bytes_live += topic.log.bytes - bytes_before
         self.records_live += topic.log.count - count_before
         self._changed.add(topic)
+
+
+def _nobody(topic: Topic) -> None:
+    """Nobody watches."""
 
 
 def _check_key(key: str) -> None:

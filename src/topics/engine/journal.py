@@ -87,6 +87,10 @@ class Journal(Protocol):
         """Makes sure no seq up to `ceiling` is given out again, whatever is lost. Always gated."""
         ...
 
+    def barrier_of(self, topic_id: int) -> Commit | None:
+        """Done when everything this topic has handed over so far is durable."""
+        ...
+
     def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
         """Notes what the clock has taken, so that a clock that steps back cannot return it."""
         ...
@@ -130,6 +134,9 @@ class NoJournal:
         return None
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> None:
+        return None
+
+    def barrier_of(self, topic_id: int) -> None:
         return None
 
     def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:

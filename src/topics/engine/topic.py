@@ -1,11 +1,10 @@
-"""One topic: its identity, configuration, log, remembered keys, recency clocks and waiters.
+"""One topic: its identity, configuration, log, remembered keys and recency clocks.
 
 Between assigned and published: a write to an `fsync` topic has its seqs (`assigned_seq`) but is *staged*,
 invisible, until it is durable. `log.head_seq` is the last published one.
 """
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 from topics import limits
@@ -15,8 +14,6 @@ from topics.engine.journal import Commit
 from topics.engine.priority import effective_priority
 from topics.engine.topic_log import TopicLog
 from topics.model.config import TopicConfig
-
-Wake = Callable[[], None]
 
 
 class Staged(NamedTuple):
@@ -34,12 +31,12 @@ class Topic:
     __slots__ = (
         "_reservation",
         "_reserved_at_ms",
-        "_waiting",
         "assigned_seq",
         "assigned_ts",
         "ceiling",
         "config",
         "deleted",
+        "durable_seq",
         "keys",
         "last_read_ts",
         "last_write_ts",
@@ -50,6 +47,7 @@ class Topic:
         "staged",
         "staged_bytes",
         "staged_count",
+        "strong_readers",
         "topic_id",
     )
 
@@ -72,7 +70,8 @@ class Topic:
         self._reservation = limits.SEQ_RESERVATION_MIN
         self._reserved_at_ms = 0
         self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
-        self._waiting: set[Wake] = set()
+        self.strong_readers = 0  # who may see a record only once it is durable
+        self.durable_seq = 0  # kept while there are strong readers
 
     def expire(self, now_ms: int, *, wait: bool) -> None:
         """Lets the clock take what the TTL says is gone."""
@@ -107,14 +106,3 @@ class Topic:
 
     def effective_priority(self, now_ms: int) -> int:
         return effective_priority(self.config, now_ms, self.last_read_ts)
-
-    def wait(self, wake: Wake) -> None:
-        """`wake` is called at every append and at deletion, until `stop_waiting`."""
-        self._waiting.add(wake)
-
-    def stop_waiting(self, wake: Wake) -> None:
-        self._waiting.discard(wake)
-
-    def wake_all(self) -> None:
-        for wake in tuple(self._waiting):
-            wake()

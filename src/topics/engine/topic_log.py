@@ -19,15 +19,8 @@ from topics import limits
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.journal import Busy
 from topics.model.gap import Gap, GapReason
+from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch
-
-
-class ReadOptions(NamedTuple):
-    limit: int
-    bytes_max: int
-    include_tags: bool = False
-    include_meta: bool = True
-    own_nodes: frozenset[str] = frozenset()
 
 
 class ReadBatch(NamedTuple):
@@ -289,22 +282,24 @@ class TopicLog:
             next_seq = self.earliest_seq if gap.reason is GapReason.RECREATED else gap.gap_to + 1
         # A batch ends before the next lost range: that one is for the next read to tell.
         end_seq = next((first - 1 for first, _ in self.lost_ranges if first > next_seq), self.head_seq)
+        end_seq = min(end_seq, options.to_seq)
         found: list[bytes] = []
         window = options.limit
         budget = options.bytes_max
         scanned = cold_count = 0
         index = bisect_right(self._block_starts, next_seq) - 1
-        while 0 <= index < len(self.blocks) and window and budget > 0:
+        while 0 <= index < len(self.blocks) and next_seq <= end_seq and window and budget > 0:
             block = self.blocks[index]
-            if block.first_seq > end_seq:
-                break
             block.prepare()
             cold_count += block.cold
             start = max(next_seq - block.first_seq, 0)
             chosen, stop = block.window(start, window)
+            if block.first_seq + stop > end_seq + 1:
+                stop = end_seq + 1 - block.first_seq
+                chosen = [position for position in chosen if position < stop]
             scanned += stop - start
             window -= len(chosen)
-            rendered = block.render(chosen, options.include_tags, options.include_meta, options.own_nodes)
+            rendered = block.render(chosen, options)
             cut = _within(rendered, budget, at_least_one=not found)
             if cut < len(rendered):
                 # The byte budget ends the batch before the position that did not fit.
@@ -315,8 +310,12 @@ class TopicLog:
             found += [fragment for fragment in rendered[:cut] if fragment]
             next_seq = block.first_seq + stop
             index += stop == len(block)
-        finished = not 0 <= index < len(self.blocks) or self.blocks[index].first_seq > end_seq
-        return ReadBatch(found, end_seq if finished else next_seq - 1, gap, scanned, cold_count)
+        next_from_seq = next_seq - 1
+        if next_seq > end_seq or not 0 <= index < len(self.blocks):
+            next_from_seq = end_seq
+        if gap is None:
+            next_from_seq = max(next_from_seq, from_seq)
+        return ReadBatch(found, next_from_seq, gap, scanned, cold_count)
 
 
 def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:

@@ -58,6 +58,11 @@ def with_tag(fragment: bytes, tag: str) -> bytes:
     return b'%b,"$tag":%b}' % (fragment[:-1], _encode(tag))
 
 
+def without_data(fragment: bytes) -> bytes:
+    """Only what the server knows of the record: neither data nor meta."""
+    return fragment[: fragment.index(b',"data":')] + b"}"
+
+
 def without_meta(fragment: bytes, meta_at: int) -> bytes:
     """`meta_at` is where `,"meta":` begins."""
     return fragment[:meta_at] + b"}"

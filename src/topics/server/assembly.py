@@ -1,22 +1,32 @@
 """Builds the real objects and joins them. The only place that does."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.api.application import ApiApplication
+from topics.api.call import Call
 from topics.api.connections import Connections
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
+from topics.api.handlers.watch import WatchHandlers
+from topics.api.handlers.websocket import Tasks, WebSocketHandlers
 from topics.api.openapi import openapi_document
 from topics.api.protocol import HttpProtocol
+from topics.api.live import LiveConnections
 from topics.api.readiness import Readiness
 from topics.api.routes import route_table
+from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
+from topics.delivery.governor import Governor
+from topics.delivery.hub import CallLater, Hub
 from topics.delivery.long_poll import LongPolls
+from topics.delivery.watch_session import WatchSessions
 from topics.engine.admission import WriteLimits
 from topics.engine.engine import Engine, EngineLimits
 from topics.engine.journal import Commit
 from topics.server.metrics import LiveMetrics, ServerMetrics
+from topics.server.pressure import Pressure
 from topics.server.settings import Settings
 from topics.server.store import Store
 from topics.storage.fs import Disk
@@ -28,6 +38,7 @@ class Server(NamedTuple):
 
     engine: Engine
     store: Store
+    pressure: Pressure
     long_polls: LongPolls
     readiness: Readiness
     application: ApiApplication
@@ -40,8 +51,8 @@ class Server(NamedTuple):
         return HttpProtocol(self.application, self.connections, self.clock, body_bytes_max=self.settings.body_bytes_max)
 
 
-def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> Server:
-    """`deliver` runs a call on the thread that owns the engine."""
+def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, call_later: CallLater) -> Server:
+    """`deliver` runs a call on the thread that owns the engine, `call_later` does so after a while."""
     journal = DiskJournal(Commit, deliver)
     engine = Engine(
         clock,
@@ -62,8 +73,33 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> 
     )
     store = Store(settings, disk, clock, engine, journal)
     readiness = Readiness()
-    long_polls = LongPolls(engine, clock)
-    metrics = ServerMetrics(engine, clock, readiness, wal=store.wal_metrics, live=LiveMetrics)
+    governor = Governor()
+    hub = Hub(clock, governor, call_later)
+    engine.on_change = hub.changed
+    long_polls = LongPolls(engine, clock, hub)
+    live = LiveConnections(settings.sse_connections_max, settings.sse_connections_per_key_max)
+    sessions = WatchSessions(clock, settings.watch_sessions_max)
+    tasks = Tasks()
+
+    def live_metrics() -> LiveMetrics:
+        return LiveMetrics(sse_connections=len(live), watch_sessions=len(sessions), pressure=governor.pressure)
+
+    def new_websocket(call: Call, release: Callable[[], None]) -> WebSocketConnection:
+        return WebSocketConnection(
+            engine,
+            hub,
+            clock,
+            call.key,
+            call_later,
+            tasks.spawn,
+            release,
+            message_bytes_max=settings.body_bytes_max,
+            watch_topics_max=settings.watch_topics_max,
+            diff_limit_max=settings.diff_limit_max,
+            node_bytes_max=settings.node_bytes_max,
+        )
+
+    metrics = ServerMetrics(engine, clock, readiness, wal=store.wal_metrics, live=live_metrics)
     routes = route_table(
         TopicHandlers(engine, clock),
         RecordHandlers(
@@ -72,6 +108,18 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> 
             diff_limit_max=settings.diff_limit_max,
             node_bytes_max=settings.node_bytes_max,
         ),
+        WatchHandlers(
+            engine,
+            hub,
+            clock,
+            sessions,
+            live,
+            call_later,
+            watch_topics_max=settings.watch_topics_max,
+            diff_limit_max=settings.diff_limit_max,
+            node_bytes_max=settings.node_bytes_max,
+        ),
+        WebSocketHandlers(live, new_websocket),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
     )
     openapi = openapi_document(routes)
@@ -83,4 +131,4 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> 
         inflight_per_key_max=settings.inflight_per_key_max,
         probe_auth=settings.probe_auth,
     )
-    return Server(engine, store, long_polls, readiness, application, Connections(clock), clock, settings)
+    return Server(engine, store, Pressure(governor, hub, store, clock), long_polls, readiness, application, Connections(clock), clock, settings)

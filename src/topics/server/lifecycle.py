@@ -37,7 +37,7 @@ def _put_off_full_collections() -> None:
 
 async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe)
+    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe, loop.call_later)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -62,7 +62,8 @@ async def _serve(settings: Settings) -> None:
 
 async def _run(server: Server, stop: asyncio.Event) -> None:
     """Serves until asked to stop, then lets what is in flight finish."""
-    tasks = [asyncio.create_task(_expire_records(server)), asyncio.create_task(server.store.checkpointer.run())]
+    work = (_expire_records(server), server.store.checkpointer.run(), server.pressure.run())
+    tasks = [asyncio.create_task(each) for each in work]
     await _first_of(stop, tasks)
     log.info("stopping: requests in flight may finish")
     server.readiness.phase = Phase.STOPPING

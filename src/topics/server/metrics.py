@@ -39,6 +39,7 @@ class LiveMetrics(NamedTuple):
     queue_leases_in_flight: int = 0
     sse_connections: int = 0
     watch_sessions: int = 0
+    pressure: float = 0.0
 
 
 Value = int | float
@@ -119,6 +120,7 @@ class ServerMetrics:
         yield _gauge("topics_queue_leases_in_flight", "Active leases.", live.queue_leases_in_flight)
         yield _gauge("topics_sse_connections", "Open SSE and WebSocket connections.", live.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", live.watch_sessions)
+        yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", round(live.pressure, 4))
         yield _gauge("topics_ready", "1 when the server serves.", int(ready))
         yield _gauge("topics_recovery_progress", "Progress of WAL replay, 0 to 1.", recovered)
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000

@@ -123,6 +123,16 @@ class Store:
         if self._lock is not None:
             self._lock.release()
 
+    @property
+    def wal_backlog_share(self) -> float:
+        """How full the fullest queue of the WAL is, 0 to 1."""
+        return max((shard.backlog_share for shard in self._journal.shards), default=0.0)
+
+    def widen_commits(self, window_ms: float) -> None:
+        """Has each group commit wait so long for more."""
+        for shard in self._journal.shards:
+            shard.commit_window_ns = int(window_ms * 1e6)
+
     def wal_metrics(self) -> WalMetrics:
         shards = self._journal.shards
         counters = [shard.writer.counters for shard in shards]

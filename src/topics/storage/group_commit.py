@@ -90,6 +90,7 @@ class CommitThread(Generic[Ticket]):
         # Touched by the writing side only.
         self._unsynced_tickets: list[Ticket] = []
         self._unsynced_since_ns = 0
+        self.commit_window_ns = 0  # set by the other thread
         self._queue_depth_peak = 0
         self.sync_histogram = SyncHistogram()
 
@@ -126,6 +127,11 @@ class CommitThread(Generic[Ticket]):
     def has_room(self) -> bool:
         """Whether the next `submit` will be taken."""
         return len(self._queue) < self._queue_writes_max and self._queued_bytes < self._queue_bytes_max
+
+    @property
+    def backlog_share(self) -> float:
+        """How full the queue is: 1 when the next write would be refused."""
+        return max(len(self._queue) / self._queue_writes_max, self._queued_bytes / self._queue_bytes_max)
 
     def submit(self, chunks: list[bytes], frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
         """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
@@ -230,7 +236,14 @@ class CommitThread(Generic[Ticket]):
     def _run(self) -> None:
         while not self._closing:
             self._park(self.step())
+            if self.commit_window_ns:
+                self._gather(self.commit_window_ns)
         self._finish()
+
+    def _gather(self, window_ns: int) -> None:
+        """Under pressure a commit waits for more to come: fewer syncs, each a little later."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or not self.has_room, window_ns / 1e9)
 
     def _park(self, due_ns: int | None) -> None:
         """Sleep until there is work: at most until the sync is due, and gathering small writes meanwhile."""

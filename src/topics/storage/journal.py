@@ -65,6 +65,12 @@ class DiskJournal(Generic[T]):
         """A ticket for each shard, resolved when all handed over so far is durable."""
         return [self._submit(shard, [], 0, gated=True) for shard in self._shards]  # type: ignore[misc]
 
+    def barrier_of(self, topic_id: int) -> T | None:
+        shard = self._shard(topic_id)
+        if shard.failure is not None:
+            return self._new_ticket()  # never done: nothing becomes durable any more
+        return self._submit(shard, [], 0, gated=True)
+
     def admit(self, topic_id: int) -> None:
         shard = self._shard(topic_id)
         if shard.failure is not None:

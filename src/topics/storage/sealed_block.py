@@ -7,7 +7,8 @@ checkpoint. Everything else is read from the segment when it is asked for.
 from collections.abc import Sequence
 from itertools import compress, islice
 
-from topics.model.record import fragment_of, with_tag, without_meta
+from topics.model.read_options import ReadOptions
+from topics.model.record import fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segments import Segments
@@ -116,9 +117,7 @@ class SealedBlock:
         chosen = list(islice(compress(range(start, self._count), live[start:]), size))
         return chosen, chosen[-1] + 1 if len(chosen) == size else self._count
 
-    def render(
-        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
-    ) -> list[bytes]:
+    def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         if not chosen:
             return []
         first = chosen[0]
@@ -130,13 +129,15 @@ class SealedBlock:
             node = None
             if node_bytes is not None:
                 node = node_bytes.decode()
-                if node in own_nodes:
+                if node in options.own_nodes:
                     fragments.append(b"")
                     continue
             fragment, meta_at = fragment_of(seq, ts, node, payload)
-            if meta_at and not include_meta:
+            if not options.include_data:
+                fragment = without_data(fragment)
+            elif meta_at and not options.include_meta:
                 fragment = without_meta(fragment, meta_at)
-            if include_tags and tag is not None:
+            if options.include_tags and tag is not None:
                 fragment = with_tag(fragment, tag.decode())
             fragments.append(fragment)
         return fragments
@@ -217,7 +218,5 @@ class ClearedBlock:
     def window(self, start: int, size: int) -> tuple[Sequence[int], int]:
         return [], self._count
 
-    def render(
-        self, chosen: Sequence[int], include_tags: bool, include_meta: bool, own_nodes: frozenset[str]
-    ) -> list[bytes]:
+    def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         return []

@@ -16,7 +16,7 @@ from topics.model.config import TopicConfigPatch, Unsigned
 from topics.model.record import NewRecord
 
 
-def _check_u64(value: int | None, field: str) -> None:
+def check_u64(value: int | None, field: str) -> None:
     if value is not None and value > limits.U64_MAX:
         # msgspec turns this into a ValidationError with the path of this object.
         raise ValueError(f"`{field}` is beyond the largest unsigned 64-bit integer")
@@ -48,9 +48,9 @@ class DiffRequest(Struct, gc=False):
     wait_ms: Annotated[Unsigned, Meta(description="Long poll; at most 30000.")] = 0
 
     def __post_init__(self) -> None:
-        _check_u64(self.from_seq, "from_seq")
-        _check_u64(self.limit, "limit")
-        _check_u64(self.wait_ms, "wait_ms")
+        check_u64(self.from_seq, "from_seq")
+        check_u64(self.limit, "limit")
+        check_u64(self.wait_ms, "wait_ms")
 
 
 class DeleteRecordsRequest(Struct):
@@ -63,14 +63,19 @@ class DeleteRecordsRequest(Struct):
     ] = None
 
     def __post_init__(self) -> None:
-        _check_u64(self.before_seq, "before_seq")
+        check_u64(self.before_seq, "before_seq")
 
 
 Body = TypeVar("Body")
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {
-    body: msgspec.json.Decoder(body) for body in (TopicConfigPatch, WriteRequest, DiffRequest, DeleteRecordsRequest)
-}
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(into: Any) -> msgspec.json.Decoder[Any]:
+    decoder = _decoders.get(into)
+    if decoder is None:
+        decoder = _decoders[into] = msgspec.json.Decoder(into)
+    return decoder
 
 
 def decode(body: bytes, into: type[Body]) -> Body:
@@ -79,7 +84,7 @@ def decode(body: bytes, into: type[Body]) -> Body:
         if not body.isascii():
             # Payloads are not decoded below, so this is where their UTF-8 is checked.
             body.decode()
-        request: Body = _decoders[into].decode(body)
+        request: Body = _decoder(into).decode(body)
     except msgspec.ValidationError as error:
         _refuse_field(str(error))
     except msgspec.DecodeError as error:

@@ -130,6 +130,20 @@ class DeleteRecordsResponse(Struct):
     performance: Performance
 
 
+class WatchedTopic(Struct):
+    from_seq: int
+    head_seq: int
+    earliest_seq: int
+
+
+class WatchResponse(Struct):
+    wid: str
+    stream_url: str
+    session_ttl_ms: int
+    topics: dict[str, WatchedTopic]
+    performance: Performance
+
+
 class Health(Struct):
     status: str
     version: str

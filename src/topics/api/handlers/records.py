@@ -9,15 +9,16 @@ from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
+from topics.api.live import own_nodes
 from topics.api.routing import Answer
 from topics.api.waiting import once_committed
 from topics.delivery.long_poll import LongPolls
-from topics.engine.admission import byte_length
 from topics.engine.engine import Engine, Write
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.engine.topic_log import ReadBatch
 from topics.errors import InvalidRequest
 from topics.model.config import Durability, clamp
+from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
@@ -38,7 +39,7 @@ class RecordHandlers:
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
-            call.require_names_in(body.config)
+            call.key.require_names_in(body.config)
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
@@ -74,7 +75,7 @@ class RecordHandlers:
             bytes_max=limits.DIFF_REPLY_BYTES_MAX,
             include_tags=body.include_tags,
             include_meta=body.include_meta,
-            own_nodes=self._own_nodes(body.node),
+            own_nodes=own_nodes(body.node, self._node_bytes_max),
         )
         topic, batch = self._engine.read(call.name, body.from_seq, options)
         if body.wait_ms and not batch.fragments and batch.gap is None:
@@ -108,16 +109,6 @@ class RecordHandlers:
             return _diff_response(call, topic, batch)
 
         return answer()
-
-    def _own_nodes(self, node: str | list[str] | None) -> frozenset[str]:
-        if node is None:
-            return frozenset()
-        nodes = [node] if isinstance(node, str) else node
-        if len(nodes) > limits.NODE_FILTER_ENTRIES_MAX:
-            raise InvalidRequest.in_field("node", f"at most {limits.NODE_FILTER_ENTRIES_MAX} are allowed")
-        for one in nodes:
-            byte_length(one, self._node_bytes_max, "node")
-        return frozenset(nodes)
 
 
 def _diff_response(call: Call, topic: Topic, batch: ReadBatch) -> Response:

@@ -30,7 +30,7 @@ class TopicHandlers:
 
     def put(self, call: Call) -> Answer:
         patch = call.body(TopicConfigPatch)
-        call.require_names_in(patch)
+        call.key.require_names_in(patch)
         put = self._engine.put_topic(call.name, patch)
 
         def reply() -> Response:

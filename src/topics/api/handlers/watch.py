@@ -1,0 +1,105 @@
+"""Watch sessions over HTTP: create one, and open its SSE stream."""
+
+import re
+from hmac import compare_digest
+
+from msgspec.json import encode
+
+from topics import limits
+from topics.api.call import Call
+from topics.api.http import Response, Streaming
+from topics.api.live import LiveConnections, find_topics, read_options
+from topics.clock import Clock
+from topics.delivery.cursor_ids import decode_id
+from topics.delivery.hub import CallLater, Hub
+from topics.delivery.watch_session import Position, WatchOptions, WatchSessions
+from topics.delivery.watch_stream import WatchStream
+from topics.engine.engine import Engine
+from topics.errors import InvalidRequest, NotAcceptable, NotFound, Unauthorized
+from topics.model.config import clamp
+from topics.wire.live_requests import Consistency, WatchRequest
+from topics.wire.responses import WatchedTopic, WatchResponse
+
+_WID = re.compile(r"wid_[A-Za-z0-9_-]{22}")
+
+SSE_CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+SSE_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class WatchHandlers:
+    def __init__(
+        self,
+        engine: Engine,
+        hub: Hub,
+        clock: Clock,
+        sessions: WatchSessions,
+        connections: LiveConnections,
+        call_later: CallLater,
+        *,
+        watch_topics_max: int,
+        diff_limit_max: int,
+        node_bytes_max: int,
+    ) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._clock = clock
+        self._sessions = sessions
+        self._connections = connections
+        self._call_later = call_later
+        self._watch_topics_max = watch_topics_max
+        self._diff_limit_max = diff_limit_max
+        self._node_bytes_max = node_bytes_max
+
+    def create(self, call: Call) -> Response:
+        lenient = call.query.boolean("lenient", default=False)
+        body = call.body(WatchRequest)
+        options = WatchOptions(
+            read=read_options(body, self._diff_limit_max, self._node_bytes_max),
+            heartbeat_ms=clamp(body.heartbeat_ms, limits.HEARTBEAT_MS_MIN, limits.HEARTBEAT_MS_MAX),
+            strong=body.consistency is Consistency.STRONG,
+        )
+        found = find_topics(self._engine, call.key, body.topics, self._watch_topics_max, lenient=lenient)
+        positions = {topic.name: Position(topic.topic_id, from_seq) for topic, from_seq in found}
+        session = self._sessions.create(call.key.digest, options, positions)
+        reply = WatchResponse(
+            session.wid,
+            f"/v0/watch/{session.wid}",
+            limits.SESSION_TTL_MS,
+            {
+                topic.name: WatchedTopic(from_seq, topic.log.head_seq, topic.log.earliest_seq)
+                for topic, from_seq in found
+            },
+            call.performance(),
+        )
+        return Response(200, encode(reply))
+
+    def stream(self, call: Call) -> Response:
+        require_event_stream(call)
+        if _WID.fullmatch(call.name) is None:
+            raise InvalidRequest.in_field("wid", "is not one this server gave out")
+        session = self._sessions.find(call.name)
+        if session is None:
+            raise NotFound("the watch session does not exist (any more): POST /v0/watch again")
+        if not compare_digest(session.key_digest, call.key.digest):
+            raise Unauthorized("the watch session belongs to another API key")
+        release = self._connections.enter(call.key)
+        last_event_id = call.request.headers.get(b"last-event-id")
+        cursors = decode_id(last_event_id.decode("latin-1")) if last_event_id else None
+        if cursors is not None:
+            session.rewind(cursors)
+        stream = WatchStream(
+            self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release
+        )
+        return Streaming(200, stream, SSE_CONTENT_TYPE, SSE_HEADERS)
+
+
+def require_event_stream(call: Call) -> None:
+    """Streams go only to those who take them; no Accept at all takes everything."""
+    accept = call.request.headers.get(b"accept", b"*/*")
+    kinds = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
+    if kinds.isdisjoint((b"text/event-stream", b"text/*", b"*/*")):
+        raise NotAcceptable("this is an event stream: send Accept: text/event-stream")

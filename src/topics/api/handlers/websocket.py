@@ -1,0 +1,46 @@
+"""GET /v0/ws: the handshake, after which the connection speaks JSON over WebSocket."""
+
+import asyncio
+from collections.abc import Callable
+
+from websockets.utils import accept_key
+
+from topics.api.call import Call
+from topics.api.http import Response, Upgrade
+from topics.api.live import LiveConnections
+from topics.api.websocket import WebSocketConnection, check_handshake
+from topics.errors import UpgradeRequired
+
+NewConnection = Callable[[Call, Callable[[], None]], WebSocketConnection]
+
+
+class WebSocketHandlers:
+    """`new_connection` makes the owner of a connection, given the call and how to give its slot back."""
+
+    def __init__(self, connections: LiveConnections, new_connection: NewConnection) -> None:
+        self._connections = connections
+        self._new_connection = new_connection
+
+    def open(self, call: Call) -> Response:
+        headers = call.request.headers
+        if headers.get(b"upgrade", b"").lower() != b"websocket" or call.request.method != b"GET":
+            raise UpgradeRequired("this path speaks WebSocket: open it with a WebSocket client")
+        accept = accept_key(check_handshake(headers))
+        connection = self._new_connection(call, self._connections.enter(call.key))
+        return Upgrade(
+            b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
+            b"sec-websocket-accept: %b\r\n\r\n" % accept.encode(),
+            connection,
+        )
+
+
+class Tasks:
+    """Coroutines under way: kept alive until they are done."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)

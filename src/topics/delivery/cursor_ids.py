@@ -1,0 +1,35 @@
+"""SSE ids: where a stream stands in all its topics, as one opaque text.
+
+Up to 64 topics it is base64url of the JSON map topic -> seq; beyond, "z." and base64url of that map compressed.
+"""
+
+import base64
+import binascii
+import zlib
+
+import msgspec
+
+from topics import limits
+
+_COMPRESSED = "z."
+_decode = msgspec.json.Decoder(dict[str, int]).decode
+
+
+def encode_id(cursors: dict[str, int]) -> bytes:
+    text = msgspec.json.encode(cursors)
+    if len(cursors) <= limits.PLAIN_ID_TOPICS_MAX:
+        return base64.urlsafe_b64encode(text).rstrip(b"=")
+    return _COMPRESSED.encode() + base64.urlsafe_b64encode(zlib.compress(text, 1)).rstrip(b"=")
+
+
+def decode_id(text: str) -> dict[str, int] | None:
+    """The cursors, or None when it is not an id of ours."""
+    compressed = text.startswith(_COMPRESSED)
+    encoded = text.removeprefix(_COMPRESSED) if compressed else text
+    try:
+        raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        if compressed:
+            raw = zlib.decompressobj().decompress(raw, limits.ID_BYTES_MAX)
+        return _decode(raw)
+    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError, zlib.error):
+        return None

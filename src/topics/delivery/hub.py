@@ -1,0 +1,107 @@
+"""Who watches which topic, and who is served next.
+
+A write only marks its topic. On the loop's next turn the marked topics are taken in the scheduler's order and the
+watchers of each are served; one rendering of a batch serves all watchers of a topic that ask for the same.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from topics import limits
+from topics.clock import Clock
+from topics.delivery.governor import Governor
+from topics.delivery.scheduler import Scheduler
+from topics.delivery.shared_batches import SharedBatches
+from topics.engine.topic import Topic
+
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
+class Watcher(Protocol):
+    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+        """The topic has something new (or is gone): send what can be sent now."""
+        ...
+
+    def pace(self, topics: list[str], retry_after_ms: int) -> None:
+        """The pushes of these topics are paused under pressure."""
+        ...
+
+
+class Hub:
+    """`call_later` runs a call on the loop after so many seconds; 0 is its next turn."""
+
+    def __init__(self, clock: Clock, governor: Governor, call_later: CallLater) -> None:
+        self._clock = clock
+        self._governor = governor
+        self._call_later = call_later
+        self._watchers: dict[Topic, dict[Watcher, None]] = {}
+        self._ready: Scheduler[Topic] = Scheduler(lambda topic, now_ms: topic.effective_priority(now_ms))
+        self._latency_ms = 0.0
+        self._scheduled_ns = 0  # when the coming turn was asked for; 0 = none is
+
+    @property
+    def ready_depth(self) -> int:
+        """How many topics wait to be served."""
+        return self._ready.ready_depth
+
+    def take_latency_ms(self) -> float:
+        """The longest a turn has come late since the last call."""
+        latency_ms, self._latency_ms = self._latency_ms, 0.0
+        return latency_ms
+
+    def watch(self, topic: Topic, watcher: Watcher) -> None:
+        self._watchers.setdefault(topic, {})[watcher] = None
+
+    def unwatch(self, topic: Topic, watcher: Watcher) -> None:
+        watchers = self._watchers.get(topic)
+        if watchers is not None:
+            watchers.pop(watcher, None)
+            if not watchers:
+                del self._watchers[topic]
+                self._ready.discard(topic)
+
+    def changed(self, topic: Topic) -> None:
+        """Hot: once per write."""
+        if topic in self._watchers:
+            self._ready.mark(topic, self._clock.now_ms())
+            if not self._scheduled_ns:
+                self._schedule(self._governor.coalesce_ms / 1000)
+
+    def defer(self, deferring: bool) -> None:
+        """Pauses the pushes of topics with a negative priority, or takes them up again."""
+        if deferring == self._ready.deferring:
+            return
+        self._ready.deferring = deferring
+        if deferring:
+            self._tell_paced()
+        elif self._ready.ready_depth and not self._scheduled_ns:
+            self._schedule(0)
+
+    def _tell_paced(self) -> None:
+        now_ms = self._clock.now_ms()
+        paced: dict[Watcher, list[str]] = {}
+        for topic, watchers in self._watchers.items():
+            if topic.effective_priority(now_ms) < 0:
+                for watcher in watchers:
+                    paced.setdefault(watcher, []).append(topic.name)
+        for watcher, names in paced.items():
+            watcher.pace(names, limits.PACED_RETRY_AFTER_MS)
+
+    def _schedule(self, delay_s: float) -> None:
+        self._scheduled_ns = self._clock.monotonic_ns() + int(delay_s * 1e9)
+        self._call_later(delay_s, self._turn)
+
+    def _turn(self) -> None:
+        """Serves marked topics for one slice of time, then lets the loop do other things."""
+        began_ns = self._clock.monotonic_ns()
+        self._latency_ms = max(self._latency_ms, (began_ns - self._scheduled_ns) / 1e6)
+        self._scheduled_ns = 0
+        while (topic := self._ready.take(self._clock.now_ms())) is not None:
+            shared = SharedBatches(topic)
+            for watcher in tuple(self._watchers.get(topic, ())):
+                watcher.serve(topic, shared)
+            if self._clock.monotonic_ns() - began_ns > limits.DELIVERY_SLICE_NS:
+                break
+        # What is paused does not count: its turn comes when the pressure is gone.
+        if self._ready.ready_depth and not self._scheduled_ns:
+            self._schedule(0)

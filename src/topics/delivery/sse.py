@@ -1,0 +1,52 @@
+"""Server-sent events as bytes. Payloads are the clients' own JSON, which may hold line breaks between its tokens."""
+
+import re
+
+from msgspec.json import encode
+
+from topics.delivery.subscriber import Feed, record_body
+from topics.delivery.shared_batches import SharedBatch
+from topics.model.gap import Gap
+
+RETRY = b"retry: 2000\n\n"
+
+_LINE_BREAK = re.compile(rb"\r\n|\r|\n")
+
+
+def event(name: bytes, data: bytes, identifier: bytes | None = None) -> bytes:
+    """One event. A line break in the data becomes a new data line: the reader gets a line feed, as good a space."""
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(_LINE_BREAK.split(data))
+    if identifier is None:
+        return b"event: %b\ndata: %b\n\n" % (name, data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (identifier, name, data)
+
+
+def heartbeat(now_ms: int) -> bytes:
+    return b": hb %d\n\n" % now_ms
+
+
+def record_event(feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> bytes:
+    """A record event without its id, made once for all who get it."""
+    key = ("sse", from_seq)
+    text = shared.texts.get(key)
+    if text is None:
+        text = shared.texts[key] = event(b"record", b"{" + record_body(feed, shared, from_seq, head_seq))
+    return text
+
+
+def tombstone_data(topic: str, gap: Gap, reason: str, earliest_seq: int, head_seq: int) -> bytes:
+    return encode(
+        {
+            "topic": topic,
+            "reason": reason,
+            "gap_from": gap.gap_from,
+            "gap_to": gap.gap_to,
+            "earliest_seq": earliest_seq,
+            "head_seq": head_seq,
+        }
+    )
+
+
+def error_event(code: int, message: str, **detail: object) -> bytes:
+    return event(b"error", encode({"code": code, "error": message, **detail}))

@@ -1,0 +1,173 @@
+"""One connection's subscriptions: for each topic, where it stands and what comes next. SSE and WebSocket share it.
+
+The contract, for every topic: seqs strictly increase; each seq is delivered, inside a tombstone, deleted, or the
+reader's own. Nothing is buffered but what the connection's own buffer holds: while that is full nothing is read, and
+when it drains reading goes on from the cursor. What the log has lost by then shows as a tombstone.
+"""
+
+from typing import Protocol
+
+from topics import limits
+from topics.delivery.hub import Hub
+from topics.delivery.shared_batches import SharedBatch, SharedBatches
+from topics.engine.engine import Engine
+from topics.engine.journal import Busy
+from topics.engine.topic import Topic
+from topics.model.gap import Gap, GapReason
+from topics.model.read_options import ReadOptions
+
+
+class Sink(Protocol):
+    """Where deliveries go, encoded for one kind of connection."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the connection has enough to send."""
+        ...
+
+    def records(self, feed: "Feed", shared: SharedBatch, from_seq: int, head_seq: int) -> None: ...
+
+    def tombstone(self, feed: "Feed", gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
+        """`first`: it is the first thing this subscription says."""
+        ...
+
+    def caught_up(self, feed: "Feed", head_seq: int) -> None: ...
+
+    def topic_deleted(self, feed: "Feed", head_seq: int) -> None: ...
+
+    def paced(self, topics: list[str], retry_after_ms: int) -> None:
+        """Pushes of these topics pause under pressure; their records stay readable."""
+        ...
+
+
+class Feed:
+    """One topic of a subscriber. `cursor` is the last seq dealt with."""
+
+    __slots__ = ("caught_up", "cursor", "options", "recreated", "started", "strong", "topic")
+
+    def __init__(
+        self, topic: Topic, cursor: int, options: ReadOptions, *, strong: bool = False, recreated: bool = False
+    ) -> None:
+        """`recreated`: the cursor is of an earlier topic of this name."""
+        self.topic = topic
+        self.cursor = cursor
+        self.options = options
+        self.strong = strong
+        self.recreated = recreated
+        self.caught_up = False
+        self.started = False
+
+
+class Subscriber:
+    def __init__(self, engine: Engine, hub: Hub, sink: Sink) -> None:
+        self._engine = engine
+        self._hub = hub
+        self._sink = sink
+        self.feeds: dict[Topic, Feed] = {}
+        self._closed = False
+
+    def add(self, feed: Feed) -> None:
+        """Subscribes; what there is already is sent from the next turn on."""
+        self.remove(feed.topic)
+        self.feeds[feed.topic] = feed
+        self._hub.watch(feed.topic, self)
+        if feed.strong:
+            self._engine.add_strong_reader(feed.topic)
+        self._hub.changed(feed.topic)
+
+    def remove(self, topic: Topic) -> bool:
+        feed = self.feeds.pop(topic, None)
+        if feed is None:
+            return False
+        if feed.strong:
+            topic.strong_readers -= 1
+        self._hub.unwatch(topic, self)
+        return True
+
+    def close(self) -> None:
+        self._closed = True
+        for topic in tuple(self.feeds):
+            self.remove(topic)
+
+    def drained(self) -> None:
+        """The connection has room again."""
+        for topic, feed in self.feeds.items():
+            if feed.cursor < topic.log.head_seq or topic.deleted:
+                self._hub.changed(topic)
+
+    def pace(self, topics: list[str], retry_after_ms: int) -> None:
+        self._sink.paced(topics, retry_after_ms)
+
+    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+        feed = self.feeds.get(topic)
+        if feed is None:
+            return
+        for _ in range(limits.BATCHES_PER_SERVING_MAX):
+            if not self._sink.writable:
+                return
+            try:
+                if not self._deliver(feed, shared):
+                    return
+            except Busy as busy:
+                # It reads from the cold tier; the others go on meanwhile.
+                busy.commit.when_done(lambda _: self._again(topic))
+                return
+        self._hub.changed(topic)
+
+    def _again(self, topic: Topic) -> None:
+        if not self._closed:
+            self._hub.changed(topic)
+
+    def _deliver(self, feed: Feed, shared: SharedBatches) -> bool:
+        """Sends the next batch; True when there may be more."""
+        topic, log, sink = feed.topic, feed.topic.log, self._sink
+        if topic.deleted:
+            self.remove(topic)
+            sink.topic_deleted(feed, log.head_seq)
+            return False
+        self._engine.refresh(topic)
+        options = feed.options
+        if options.own_nodes and not topic.config.dedupe_node:
+            options = options._replace(own_nodes=frozenset())
+        if feed.strong:
+            options = options._replace(to_seq=self._engine.durable_seq(topic))
+        if feed.recreated:
+            feed.recreated = False
+            feed.cursor = log.earliest_seq - 1
+            sink.tombstone(feed, Gap(1, log.head_seq, GapReason.RECREATED), log.earliest_seq, log.head_seq, first=True)
+            feed.started = True
+        from_seq = feed.cursor
+        read = shared.read(from_seq, options)
+        batch = read.batch
+        if batch.gap is not None:
+            from_seq = log.earliest_seq - 1 if batch.gap.reason is GapReason.RECREATED else batch.gap.gap_to
+            feed.cursor = from_seq
+            sink.tombstone(feed, batch.gap, log.earliest_seq, log.head_seq, first=not feed.started)
+        feed.started = True
+        feed.cursor = batch.next_from_seq
+        if batch.fragments:
+            sink.records(feed, read, from_seq, log.head_seq)
+        if feed.cursor < log.head_seq:
+            feed.caught_up = feed.caught_up and feed.strong
+            return feed.cursor < options.to_seq
+        if not feed.caught_up:
+            feed.caught_up = True
+            sink.caught_up(feed, log.head_seq)
+        return False
+
+
+def record_body(feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> bytes:
+    """The part of a record frame that both encodings have in common; made once for all who get it."""
+    body = shared.texts.get(from_seq)
+    if body is None:
+        batch = shared.batch
+        body = shared.texts[from_seq] = b'"topic":"%b","records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d}' % (
+            feed.topic.name.encode(),
+            b",".join(batch.fragments),
+            from_seq,
+            batch.next_from_seq,
+            head_seq,
+        )
+    return body
+
+

@@ -1,0 +1,95 @@
+"""Watch sessions: a subscription that outlives its connections. Holds where it stands in each topic.
+
+A session ends `SESSION_TTL_MS` after its last stream has gone. One with an open stream never ends.
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from topics import limits
+from topics.clock import Clock
+from topics.errors import Throttled
+from topics.model.read_options import ReadOptions
+
+
+class Position:
+    """`topic_id` tells whether the topic is still the one the cursor is of."""
+
+    __slots__ = ("cursor", "topic_id")
+
+    def __init__(self, topic_id: int, cursor: int) -> None:
+        self.topic_id = topic_id
+        self.cursor = cursor
+
+
+class WatchOptions(NamedTuple):
+    read: ReadOptions
+    heartbeat_ms: int
+    strong: bool
+
+
+class WatchSession:
+    __slots__ = ("close_stream", "key_digest", "last_access_ms", "options", "positions", "wid")
+
+    def __init__(self, wid: str, key_digest: bytes, options: WatchOptions, positions: dict[str, Position]) -> None:
+        self.wid = wid
+        self.key_digest = key_digest
+        self.options = options
+        self.positions = positions
+        self.last_access_ms = 0
+        self.close_stream: Callable[[], None] | None = None  # of the stream that is open, if any
+
+    def cursors(self) -> dict[str, int]:
+        return {name: position.cursor for name, position in self.positions.items()}
+
+    def rewind(self, cursors: dict[str, int]) -> None:
+        """Goes back to where the client says it was; never forward."""
+        for name, seq in cursors.items():
+            position = self.positions.get(name)
+            if position is not None and 0 <= seq < position.cursor:
+                position.cursor = seq
+
+
+class WatchSessions:
+    """`sessions_max` 0 is no bound."""
+
+    def __init__(self, clock: Clock, sessions_max: int) -> None:
+        self._clock = clock
+        self._max = sessions_max
+        self._sessions: dict[str, WatchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, key_digest: bytes, options: WatchOptions, positions: dict[str, Position]) -> WatchSession:
+        self.collect()
+        if self._max and len(self._sessions) >= self._max:
+            raise Throttled(
+                f"this server holds {self._max} watch sessions, as many as it may",
+                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
+                limit="max_watch_sessions",
+                max=self._max,
+            )
+        session = WatchSession(f"wid_{secrets.token_urlsafe(16)}", key_digest, options, positions)
+        session.last_access_ms = self._clock.now_ms()
+        self._sessions[session.wid] = session
+        return session
+
+    def find(self, wid: str) -> WatchSession | None:
+        self.collect()
+        return self._sessions.get(wid)
+
+    def touch(self, session: WatchSession) -> None:
+        session.last_access_ms = self._clock.now_ms()
+
+    def collect(self) -> None:
+        """Ends the sessions nobody has used for too long."""
+        oldest_ms = self._clock.now_ms() - limits.SESSION_TTL_MS
+        ended = [
+            wid
+            for wid, session in self._sessions.items()
+            if session.close_stream is None and session.last_access_ms < oldest_ms
+        ]
+        for wid in ended:
+            del self._sessions[wid]

@@ -1,0 +1,32 @@
+"""Feeds the governor, and has done what its ladder says."""
+
+import asyncio
+
+from topics import limits
+from topics.clock import Clock
+from topics.delivery.governor import Governor
+from topics.delivery.hub import Hub
+from topics.server.store import Store
+
+
+class Pressure:
+    def __init__(self, governor: Governor, hub: Hub, store: Store, clock: Clock) -> None:
+        self._governor = governor
+        self._hub = hub
+        self._store = store
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Samples until cancelled. How late the sample itself comes is how late everything on this loop comes."""
+        interval_ms = limits.PRESSURE_SAMPLE_INTERVAL_MS
+        while True:
+            asleep_ns = self._clock.monotonic_ns()
+            await asyncio.sleep(interval_ms / 1000)
+            late_ms = (self._clock.monotonic_ns() - asleep_ns) / 1e6 - interval_ms
+            self.sample(max(late_ms, self._hub.take_latency_ms(), 0.0))
+
+    def sample(self, latency_ms: float) -> None:
+        governor = self._governor
+        governor.sample(self._clock.now_ms(), self._hub.ready_depth, latency_ms, self._store.wal_backlog_share)
+        self._hub.defer(governor.deferring)
+        self._store.widen_commits(governor.commit_window_ms)
