@@ -75,6 +75,11 @@ DRAIN_TIMEOUT_S = 30.0
 LINGER_TIMEOUT_S = 2.0
 LINGER_BYTES_MAX = 128 * MIB
 SWEEP_INTERVAL_S = 1.0
+STREAM_BUFFER_HIGH_BYTES = 64 * KIB  # above this a taken-over connection is not writable, until a quarter is left
+STREAM_BUFFER_BYTES_MAX = 8 * MIB  # above this it is cut: its owner went on writing all the same
+STREAM_JOIN_BYTES_MAX = 8 * KIB  # up to this copying the pieces of a write costs less than handing over a list
+STREAM_INPUT_BYTES_MAX = 64 * KIB  # what the client of a stream may send behind its request
+STREAM_CLOSE_TIMEOUT_S = 5.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
 
@@ -126,6 +131,27 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_AGE_MS_MAX = 3_600_000
 HOT_RETAIN_SEGMENTS = 4
 EXPIRY_INTERVAL_S = 1.0
+
+# Delivery under pressure: the ready set
+AGING_TICK_MS = 50
+REBANDED_PER_TAKE_MAX = 8  # waiting topics looked at for promotion in one turn
+TICKETS_LEFT_BEHIND_MIN = 64  # below this many, dead queue entries are not worth sweeping up
+
+# Delivery under pressure: the governor. A topic takes the loop about 20 µs, so the last of 256 ready ones waits 5 ms.
+PRESSURE_SAMPLE_INTERVAL_MS = 100
+PRESSURE_HALF_LIFE_MS = 100
+READY_DEPTH_MAX = 256
+SCHEDULING_LATENCY_MS_MAX = 5.0
+COALESCE_PRESSURE_MIN = 0.2
+COALESCE_MS_MAX = 20.0
+COMMIT_WINDOW_PRESSURE_MIN = 0.4
+COMMIT_WINDOW_MS_MIN = 0.5
+COMMIT_WINDOW_MS_MAX = 10.0
+DEFER_PRESSURE_MIN = 0.8
+DEFER_SAMPLES_MIN = 3
+RESUME_PRESSURE_MAX = 0.6
+REFUSE_PRESSURE_MIN = 0.95
+PRESSURE_RETRY_AFTER_MS = 1000
 
 # Python's garbage collector: how many collections of the middle generation come before a full one; in
 # effect, no full one ever comes. A full collection walks every record held: 6 ms for 200 000 of them, 26 ms

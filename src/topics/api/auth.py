@@ -52,7 +52,6 @@ class Key(NamedTuple):
         if not name.startswith(self.prefixes):
             raise Forbidden(f'"{name}" is outside the prefixes this key may touch', name=name)
 
-
     def require_names_in(self, patch: TopicConfigPatch) -> None:
         """Refuses a configuration that would move records to a topic the key may not touch."""
         if isinstance(patch.dead_letter, str):

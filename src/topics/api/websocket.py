@@ -93,11 +93,10 @@ class WebSocketConnection:
         self._subscriber.drained()
 
     def closed(self) -> None:
-        if self._channel is not None:
-            self._channel = None
-            self._subscriber.close()
-            self._commands.clear()
-            self._release()
+        self._channel = None
+        self._subscriber.close()
+        self._commands.clear()
+        self._release()
 
     def shutting_down(self) -> None:
         self._send({"op": "error", "code": "shutting_down", "message": "the server is shutting down"})

@@ -4,8 +4,8 @@ import re
 
 from msgspec.json import encode
 
-from topics.delivery.subscriber import Feed, record_body
 from topics.delivery.shared_batches import SharedBatch
+from topics.delivery.subscriber import Feed, record_body
 from topics.model.gap import Gap
 
 RETRY = b"retry: 2000\n\n"

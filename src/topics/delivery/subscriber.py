@@ -169,5 +169,3 @@ def record_body(feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -
             head_seq,
         )
     return body
-
-

@@ -77,9 +77,7 @@ class WatchStream:
         self._subscriber.drained()
 
     def closed(self) -> None:
-        """The connection is gone."""
-        if self._outlet is None:
-            return
+        """The connection is gone, or never came. May be called again."""
         self._outlet = None
         self._subscriber.close()
         if self._session.close_stream == self.end:

@@ -11,9 +11,9 @@ from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
 from topics.api.handlers.watch import WatchHandlers
 from topics.api.handlers.websocket import Tasks, WebSocketHandlers
+from topics.api.live import LiveConnections
 from topics.api.openapi import openapi_document
 from topics.api.protocol import HttpProtocol
-from topics.api.live import LiveConnections
 from topics.api.readiness import Readiness
 from topics.api.routes import route_table
 from topics.api.websocket import WebSocketConnection
@@ -131,4 +131,14 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
         inflight_per_key_max=settings.inflight_per_key_max,
         probe_auth=settings.probe_auth,
     )
-    return Server(engine, store, Pressure(governor, hub, store, clock), long_polls, readiness, application, Connections(clock), clock, settings)
+    return Server(
+        engine,
+        store,
+        Pressure(governor, hub, store, clock),
+        long_polls,
+        readiness,
+        application,
+        Connections(clock),
+        clock,
+        settings,
+    )

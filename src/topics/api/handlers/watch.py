@@ -91,10 +91,8 @@ class WatchHandlers:
         cursors = decode_id(last_event_id.decode("latin-1")) if last_event_id else None
         if cursors is not None:
             session.rewind(cursors)
-        stream = WatchStream(
-            self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release
-        )
-        return Streaming(200, stream, SSE_CONTENT_TYPE, SSE_HEADERS)
+        stream = WatchStream(self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release)
+        return Streaming(stream, SSE_CONTENT_TYPE, SSE_HEADERS)
 
 
 def require_event_stream(call: Call) -> None:

@@ -1,7 +1,8 @@
 """GET /v0/ws: the handshake, after which the connection speaks JSON over WebSocket."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from websockets.utils import accept_key
 
@@ -28,9 +29,9 @@ class WebSocketHandlers:
         accept = accept_key(check_handshake(headers))
         connection = self._new_connection(call, self._connections.enter(call.key))
         return Upgrade(
+            connection,
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
             b"sec-websocket-accept: %b\r\n\r\n" % accept.encode(),
-            connection,
         )
 
 
@@ -40,7 +41,7 @@ class Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
