@@ -65,7 +65,7 @@ class ApiApplication:
             if self._log_every_request:
                 self._log(request, answer.status)
             return answer
-        return self._finish(call, answer)
+        return self._in_flight.holding(call.key, self._finish(call, answer))
 
     def refuse(self, error: TopicsError, request_id: str) -> Response:
         response = render_error(error)
@@ -96,16 +96,13 @@ class ApiApplication:
         return key
 
     async def _finish(self, call: Call, answer: Coroutine[Any, Any, Response]) -> Response:
-        """Awaits an answer that has to wait, holding one of the key's slots meanwhile."""
-        self._in_flight.enter(call.key)
+        """Awaits an answer that has to wait."""
         try:
             response = await answer
         except TopicsError as error:
             return self._refusal(call.request, error)
         except Exception:
             return self._failure(call.request)
-        finally:
-            self._in_flight.leave(call.key)
         if self._log_every_request:
             self._log(call.request, response.status)
         return response

@@ -1,7 +1,12 @@
 """How many requests of one key are under way. Every slot taken is given back."""
 
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any
+
 from topics import limits
 from topics.api.auth import ANYBODY, Key
+from topics.api.http import Response
 from topics.errors import Throttled
 
 
@@ -32,3 +37,58 @@ class InFlight:
             self._by_key[key.digest] = left
         else:
             del self._by_key[key.digest]
+
+    def holding(self, key: Key, answer: Coroutine[Any, Any, Response]) -> Coroutine[Any, Any, Response]:
+        """Takes a slot at once and holds it until the answer is there, has failed or was dropped."""
+        self.enter(key)
+        return _Holding(answer, lambda: self.leave(key))
+
+
+class _Holding(Coroutine[Any, Any, Response]):
+    """A coroutine with an end that is always told, also when it is closed before it ever ran."""
+
+    __slots__ = ("_answer", "_leave")
+
+    def __init__(self, answer: Coroutine[Any, Any, Response], leave: Callable[[], None]) -> None:
+        self._answer = answer
+        self._leave: Callable[[], None] | None = leave
+
+    def send(self, value: Any) -> Any:
+        try:
+            return self._answer.send(value)
+        except BaseException:
+            self._end()
+            raise
+
+    def throw(
+        self,
+        typ: type[BaseException] | BaseException,
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+    ) -> Any:
+        try:
+            return self._answer.throw(typ) if isinstance(typ, BaseException) else self._answer.throw(typ, val, tb)
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        self._answer.close()
+        self._end()
+
+    def __await__(self) -> Generator[Any, Any, Response]:
+        return self  # type: ignore[return-value]  # it has all of a generator that `await` uses
+
+    def __iter__(self) -> "_Holding":
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._answer, name)  # what `inspect` wants to know of a coroutine
+
+    def _end(self) -> None:
+        if self._leave is not None:
+            leave, self._leave = self._leave, None
+            leave()

@@ -57,7 +57,7 @@ class RouteTable:
 
     def find(self, method: bytes, path: bytes) -> tuple[Route, str]:
         """The route and the name in its path. Hot: once per request."""
-        methods = self._methods_by_path.get(path)
+        methods = self._methods_by_path.get(path) if b"*" not in path else None
         name = ""
         if methods is None:
             segments = path.split(b"/", 4)

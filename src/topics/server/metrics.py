@@ -71,9 +71,9 @@ class ServerMetrics:
         self._wal = wal
         self._live = live
 
-    def text(self) -> bytes:
+    def text(self, prefixes: tuple[str, ...]) -> bytes:
         lines: list[str] = []
-        for family in self._families():
+        for family in self._families(prefixes):
             lines.append(f"# HELP {family.name} {family.help}")
             lines.append(f"# TYPE {family.name} {family.kind}")
             for suffix, label, label_value, value in family.samples:
@@ -82,9 +82,9 @@ class ServerMetrics:
                 lines.append(f"{family.name}{suffix}{labels} {value}")
         return ("\n".join(lines) + "\n").encode()
 
-    def json(self) -> bytes:
+    def json(self, prefixes: tuple[str, ...]) -> bytes:
         snapshot: dict[str, Value | dict[str, Value]] = {}
-        for family in self._families():
+        for family in self._families(prefixes):
             for suffix, label, label_value, value in family.samples:
                 name = family.name + suffix
                 if not label:
@@ -97,9 +97,9 @@ class ServerMetrics:
                 snapshot[family.name] = {}
         return encode(snapshot)
 
-    def _families(self) -> Iterable[Family]:
+    def _families(self, prefixes: tuple[str, ...]) -> Iterable[Family]:
         yield from self._process()
-        yield from self._per_topic()
+        yield from self._per_topic(prefixes)
         yield from _wal_families(self._wal())
 
     def _process(self) -> Iterable[Family]:
@@ -126,14 +126,14 @@ class ServerMetrics:
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
         yield _gauge("topics_uptime_ms", "Milliseconds since the start.", uptime_ms)
 
-    def _per_topic(self) -> Iterable[Family]:
+    def _per_topic(self, prefixes: tuple[str, ...]) -> Iterable[Family]:
         head: dict[str, Value] = {}
         earliest: dict[str, Value] = {}
         records: dict[str, Value] = {}
         live_bytes: dict[str, Value] = {}
         queue_ready: dict[str, Value] = {}
         queue_in_flight: dict[str, Value] = {}
-        page = self._engine.page_of_topics("", ("",), limits.METRICS_TOPICS_MAX)
+        page = self._engine.page_of_topics("", prefixes, limits.METRICS_TOPICS_MAX)
         for topic in page.topics:
             log = topic.log
             head[topic.name] = log.head_seq

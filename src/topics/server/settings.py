@@ -13,6 +13,7 @@ from topics import limits
 from topics.api.auth import KeyStore, parse_keys
 from topics.errors import ConfigurationError
 
+_DIGITS_MAX = 20
 _BOOLEANS = {
     "1": True,
     "true": True,
@@ -93,8 +94,8 @@ class _Environment:
 
     def number(self, name: str, default: int, minimum: int, maximum: int = limits.U64_MAX) -> int:
         value = self.text(name, str(default))
-        if not (value.isascii() and value.isdigit()):
-            raise ConfigurationError(f"{name}={value!r}: use a whole number")
+        if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
+            raise ConfigurationError(f"{name}={value[:40]!r}: use a whole number")
         number = int(value)
         if not minimum <= number <= maximum:
             raise ConfigurationError(f"{name}={value}: use a number from {minimum} to {maximum}")
@@ -156,7 +157,7 @@ def _read_address(env: _Environment) -> tuple[str, int]:
     port = 4000
     before, separator, after = host.rpartition(":")
     if separator and (":" not in before or (before.startswith("[") and before.endswith("]"))):
-        if not (after.isascii() and after.isdigit() and int(after) <= limits.U16_MAX):
+        if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS_MAX and int(after) <= limits.U16_MAX):
             raise ConfigurationError(f"TOPICS_HOST={host!r}: the part after ':' is not a port")
         host, port = before, int(after)
     return host.strip("[]"), env.number("TOPICS_PORT", port, 0, limits.U16_MAX)

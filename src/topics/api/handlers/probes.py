@@ -15,9 +15,11 @@ from topics.wire.responses import Health, Ready
 
 
 class Metrics(Protocol):
-    def text(self) -> bytes: ...
+    """`prefixes`: the names of topics the caller may see."""
 
-    def json(self) -> bytes: ...
+    def text(self, prefixes: tuple[str, ...]) -> bytes: ...
+
+    def json(self, prefixes: tuple[str, ...]) -> bytes: ...
 
 
 class ProbeHandlers:
@@ -46,8 +48,8 @@ class ProbeHandlers:
 
     def metrics(self, call: Call) -> Response:
         if _prefers_json(call.request.headers.get(b"accept", b"")):
-            return Response(200, self._metrics.json())
-        return Response(200, self._metrics.text(), b"text/plain; version=0.0.4; charset=utf-8")
+            return Response(200, self._metrics.json(call.key.prefixes))
+        return Response(200, self._metrics.text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
 
     def openapi(self, call: Call) -> Response:
         return Response(200, self._openapi())

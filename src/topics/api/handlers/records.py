@@ -1,5 +1,6 @@
 """Records: append, read the difference, delete."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,11 +13,13 @@ from topics.api.http import Response
 from topics.api.live import own_nodes
 from topics.api.routing import Answer
 from topics.api.waiting import once_committed
+from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
-from topics.engine.engine import Engine, Write
+from topics.engine.engine import Appended, Engine, Write
+from topics.engine.journal import Busy
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
-from topics.errors import InvalidRequest
+from topics.errors import InvalidRequest, Throttled
 from topics.model.config import Durability, clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
@@ -43,29 +46,31 @@ class RecordHandlers:
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
-        appended = self._engine.append(call.name, Write(body.records, body.node, key, body.create, body.config))
-        commit = appended.commit
+        write = Write(body.records, body.node, key, body.create, body.config)
+        try:
+            appended = self._engine.append(call.name, write)
+        except Throttled as error:
+            if body.disable_backpressure and "limit" not in error.detail:
+                return self._when_there_is_room(call, write, with_seqs)
+            raise
+        return _written(call, appended, with_seqs, throttle_wait_ms=0.0)
 
-        def reply() -> Response:
-            gated = commit is not None and appended.topic.config.durability is Durability.FSYNC
-            return Response(
-                201 if appended.created else 200,
-                write_reply(
-                    call.name,
-                    appended.first_seq,
-                    appended.record_count,
-                    appended.topic.log.head_seq,
-                    created=appended.created,
-                    deduped=appended.deduped,
-                    with_seqs=with_seqs,
-                    total_ms=call.elapsed_ms(),
-                    wal_append_ms=appended.journal_ns / 1e6,
-                    fsync_ms=commit.sync_ns / 1e6 if gated and commit else 0.0,
-                    throttle_wait_ms=0.0,
-                ),
-            )
-
-        return once_committed(commit, reply)
+    async def _when_there_is_room(self, call: Call, write: Write, with_seqs: bool) -> Response:
+        """A writer that would rather wait than be refused: tries again until the disk has caught up."""
+        began_ms = call.elapsed_ms()
+        while True:
+            await asyncio.sleep(limits.BACKPRESSURE_RETRY_MS / 1000)
+            waited_ms = call.elapsed_ms() - began_ms
+            try:
+                appended = self._engine.append(call.name, write)
+            except Busy as busy:
+                await committed(busy.commit)
+            except Throttled as error:
+                if "limit" in error.detail or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
+                    raise
+            else:
+                answer = _written(call, appended, with_seqs, throttle_wait_ms=waited_ms)
+                return answer if isinstance(answer, Response) else await answer
 
     def diff(self, call: Call) -> Answer:
         """Hot."""
@@ -134,3 +139,29 @@ def _header_key(value: bytes) -> str | None:
         return value.decode() or None
     except UnicodeDecodeError:
         raise InvalidRequest.in_field("Idempotency-Key", "the header is not valid UTF-8") from None
+
+
+def _written(call: Call, appended: Appended, with_seqs: bool, *, throttle_wait_ms: float) -> Answer:
+    """The answer to a write, as soon as its class allows to give it."""
+    commit = appended.commit
+
+    def reply() -> Response:
+        synced = commit is not None and appended.topic.config.durability is Durability.FSYNC
+        return Response(
+            201 if appended.created else 200,
+            write_reply(
+                call.name,
+                appended.first_seq,
+                appended.record_count,
+                appended.topic.log.head_seq,
+                created=appended.created,
+                deduped=appended.deduped,
+                with_seqs=with_seqs,
+                total_ms=call.elapsed_ms(),
+                wal_append_ms=appended.journal_ns / 1e6,
+                fsync_ms=commit.sync_ns / 1e6 if synced and commit else 0.0,
+                throttle_wait_ms=throttle_wait_ms,
+            ),
+        )
+
+    return once_committed(commit, reply)
