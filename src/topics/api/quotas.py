@@ -77,7 +77,7 @@ class _Holding(Coroutine[Any, Any, Response]):
         self._end()
 
     def __await__(self) -> Generator[Any, Any, Response]:
-        return self  # type: ignore[return-value]  # it has all of a generator that `await` uses
+        return self  # it has all of a generator that `await` uses
 
     def __iter__(self) -> "_Holding":
         return self
