@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.json import encode, schema_components
 
+from topics import limits
 from topics.api.routing import Parameter, Route, RouteTable
 from topics.model.record import NewRecord
 from topics.version import VERSION
@@ -32,6 +33,12 @@ _TOPIC_PARAMETER = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"},
 }
+_WHOLE_SECONDS = {"description": "Seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 0}}
+_HEADERS: dict[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": {"description": "Bearer.", "required": True, "schema": {"type": "string"}}},
+    429: {"Retry-After": _WHOLE_SECONDS},
+    503: {"Retry-After": _WHOLE_SECONDS},
+}
 
 
 def openapi_document(table: RouteTable) -> bytes:
@@ -43,6 +50,7 @@ def openapi_document(table: RouteTable) -> bytes:
     references, components = schema_components(ordered, ref_template=_REFERENCE)
     schema_of = dict(zip(ordered, references, strict=True))
     _describe_payloads(components)
+    _describe_rules(components)
     paths: dict[str, dict[str, Any]] = {}
     for route in table.routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
@@ -78,12 +86,32 @@ def _describe_payloads(components: dict[str, Any]) -> None:
     }
 
 
+def _describe_rules(components: dict[str, Any]) -> None:
+    """What a request must satisfy beyond its types, as far as a schema can say it."""
+    write = components["WriteRequest"]["properties"]
+    write["records"]["minItems"] = 1
+    write["idempotency_key"]["anyOf"][0] |= {"minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARS_MAX}
+    components["DiffRequest"]["properties"]["node"]["anyOf"][1]["maxItems"] = limits.NODE_FILTER_ENTRIES_MAX
+    delete = components["DeleteRecordsRequest"]
+    delete["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
+    delete["properties"]["match"]["anyOf"][1:2] = [
+        _match_of("Eq", {"type": "string"}),
+        _match_of("Glob", {"type": "string", "pattern": r"^[^*]*\*$"}),
+    ]
+
+
+def _match_of(operator: str, text: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "prefixItems": [{"const": "tag"}, {"const": operator}, text], "minItems": 3, "maxItems": 3}
+
+
 def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}_{route.path.strip('/').replace('/', '_').translate(_PLAIN)}",
         "responses": {},
     }
+    if route.open:
+        operation["security"] = []
     parameters = [_TOPIC_PARAMETER] if "{topic}" in route.path else []
     parameters += [_parameter(parameter) for parameter in route.parameters]
     if parameters:
@@ -105,6 +133,8 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
             "description": _DESCRIPTIONS[status],
             "content": {"application/json": {"schema": schema_of[ErrorResponse]}},
         }
+        if status in _HEADERS:
+            operation["responses"][str(status)]["headers"] = _HEADERS[status]
     return operation
 
 
