@@ -159,7 +159,8 @@ PRESSURE_RETRY_AFTER_MS = 1000
 
 # Python's garbage collector: how many collections of the middle generation come before a full one; in
 # effect, no full one ever comes. A full collection walks every record held: 6 ms for 200 000 of them, 26 ms
-# when each has a tag of its own. With them the p99 of write-100 was 76 ms, without 24 ms (one run, 16
-# connections). Records and connections go by reference counting, and cycles are still found while young.
-# The young thresholds stay Python's: with larger ones single pauses grew from 5 to 28 ms.
+# when each has a tag of its own. With them the p99 of write-100 was 41 and 55 ms, without 11 and 10 ms (two
+# runs, both servers in each, 16 connections). Records and connections go by reference counting, and cycles
+# are still found while young. The young thresholds stay Python's: with 10 000 instead of 700 the longest
+# middle collection grew from 5 to 26 ms. Freezing what assembly made changed nothing beside this.
 MIDDLE_COLLECTIONS_PER_FULL = 1_000_000
