@@ -70,6 +70,15 @@ class _Entry:
     inode: _Inode | None
 
 
+@dataclass(frozen=True, slots=True)
+class _TreeMove:
+    """A pending rename of a directory with all that is in it."""
+
+    directory: str
+    source: str
+    target: str
+
+
 class _Plan(Enum):
     FAIL = auto()
     STOP_BEFORE = auto()
@@ -187,7 +196,7 @@ class FakeDisk:
         self.locked: set[str] = set()
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
-        self._pending_names: list[_Entry] = []
+        self._pending_names: list[_Entry | _TreeMove] = []
         self._directories: set[str] = {"", "/"}
         self._faults: dict[int, _Fault] = {}
         self._boots = 1
@@ -299,7 +308,10 @@ class FakeDisk:
         source, target = _clean(source), _clean(target)
         with self.mutation():
             self._check_directory(_parent(target))
-            self._change(_Entry(_parent(target), source, target, self._inode(source)))
+            if source in self._directories:
+                self._rename_tree(source, target)
+            else:
+                self._change(_Entry(_parent(target), source, target, self._inode(source)))
 
     def remove(self, path: str) -> None:
         path = _clean(path)
@@ -369,7 +381,15 @@ class FakeDisk:
         self.locked.add(path)
         return FakeLock(self, path)
 
-    def _change(self, entry: _Entry) -> None:
+    def _rename_tree(self, source: str, target: str) -> None:
+        if any(name.startswith(f"{target}/") for name in (*self._names, *self._directories)):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        # What is not durable within it yet would have to be followed to its new place.
+        assert not any(f"{entry.directory}/".startswith(f"{source}/") for entry in self._pending_names), "sync it first"
+        self._directories = {_moved(name, source, target) for name in self._directories}
+        self._change(_TreeMove(_parent(target), source, target))
+
+    def _change(self, entry: "_Entry | _TreeMove") -> None:
         _change_names(self._names, entry)
         self._pending_names.append(entry)
 
@@ -397,7 +417,16 @@ def _apply(content: bytearray, change: _Write | _Resize) -> None:
                 del content[size:]
 
 
-def _change_names(names: dict[str, _Inode], entry: _Entry) -> None:
+def _moved(name: str, source: str, target: str) -> str:
+    return target + name[len(source) :] if f"{name}/".startswith(f"{source}/") else name
+
+
+def _change_names(names: dict[str, _Inode], entry: _Entry | _TreeMove) -> None:
+    if isinstance(entry, _TreeMove):
+        moved = {_moved(name, entry.source, entry.target): inode for name, inode in names.items()}
+        names.clear()
+        names.update(moved)
+        return
     if entry.gone is not None:
         names.pop(entry.gone, None)
     if entry.name is not None and entry.inode is not None:
