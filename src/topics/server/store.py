@@ -42,13 +42,21 @@ class Replayed(NamedTuple):
 
 class Store:
     def __init__(
-        self, settings: Settings, disk: Disk, clock: Clock, engine: Engine, journal: DiskJournal[Commit]
+        self,
+        settings: Settings,
+        disk: Disk,
+        clock: Clock,
+        engine: Engine,
+        journal: DiskJournal[Commit],
+        *,
+        wal_file_bytes: int = limits.WAL_FILE_BYTES,
     ) -> None:
         self._settings = settings
         self._disk = disk
         self._clock = clock
         self._engine = engine
         self._journal = journal
+        self._wal_file_bytes = wal_file_bytes
         self._root = settings.data_dir
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
@@ -90,7 +98,6 @@ class Store:
             loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
                 await loop.run_in_executor(None, shard.close)
-            self._heads.close()
         self.release()
 
     # The steps of a recovery
@@ -120,6 +127,8 @@ class Store:
         return checkpoints
 
     def release(self) -> None:
+        """Another process may have the directory."""
+        self._heads.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -152,7 +161,7 @@ class Store:
 
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
-        writer = ShardWriter(self._disk, self._shard_path(name), number, limits.WAL_FILE_BYTES, first_lsn)
+        writer = ShardWriter(self._disk, self._shard_path(name), number, self._wal_file_bytes, first_lsn)
         return CommitThread(
             writer,
             self._clock,
