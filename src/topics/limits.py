@@ -78,16 +78,23 @@ SWEEP_INTERVAL_S = 1.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
 
+# How long a thread may keep the interpreter from the event loop. Python's own 5 ms let a checkpoint, which works on
+# Python objects, hold up each callback of the loop for that long.
+THREAD_SWITCH_S = 0.0005
+
 # The journal
 WAL_FILE_BYTES = 64 * MIB
 WAL_SYNC_INTERVAL_MS = 50
-WAL_WRITE_GAP_MS = 1
+WAL_WRITE_GAP_MS = 5
 WAL_QUEUE_WRITES_MAX = 65_536
 WAL_QUEUE_BYTES_MAX = 256 * MIB
 CHECKPOINT_POLL_S = 0.25
 CHECKPOINT_INTERVAL_S = 30.0
+CHECKPOINT_SEAL_INTERVAL_S = 1.0
 CHECKPOINT_WAL_BYTES = 64 * MIB
 SEGMENTS_OPEN_MAX = 1024
+COLD_LOADED_BYTES_MAX = 256 * MIB
+COLD_FETCHES_MAX = 4
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64

@@ -15,8 +15,8 @@ from topics.api.http import Request, Response
 from topics.api.quotas import InFlight
 from topics.api.readiness import Readiness
 from topics.api.routing import Answer, Route, RouteTable
-from topics.api.waiting import committed
 from topics.clock import Clock
+from topics.delivery.commits import committed
 from topics.engine.journal import Busy
 from topics.errors import TopicsError
 
@@ -36,6 +36,7 @@ class ApiApplication:
     ) -> None:
         self._routes = routes
         self._keys = keys
+        self._has_keys = bool(keys)
         self._readiness = readiness
         self._clock = clock
         self._in_flight = InFlight(inflight_per_key_max)
@@ -74,14 +75,16 @@ class ApiApplication:
         route, name = self._routes.find(request.method, request.path)
         if not route.always:
             self._readiness.require()
-        key = self._key_for(route, request)
-        if name:
-            key.require_name(name)
-        self._in_flight.check(key)
+        key = ANYBODY
+        if self._has_keys:
+            key = self._key_for(route, request)
+            if name:
+                key.require_name(name)
+            self._in_flight.check(key)
         return route, Call(request, name, key, self._clock)
 
     def _key_for(self, route: Route, request: Request) -> Key:
-        if not self._keys or route.open or (route.probe and not self._probe_auth):
+        if route.open or (route.probe and not self._probe_auth):
             return ANYBODY
         key = self._keys.authenticate(request.headers.get(b"authorization"))
         key.require_scope(route.scope)

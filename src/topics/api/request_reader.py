@@ -200,13 +200,14 @@ class RequestReader:
         if self.stage != HEAD:
             return  # a trailer of a chunked body: nothing we know of is allowed there
         name = name.lower()
-        if name in self._headers:
+        headers = self._headers
+        if name in headers:
             if name in _NEVER_REPEATED:
                 raise InvalidRequest(f"the header {name.decode()} must not be repeated")
             self._repeated_count += 1
             self._repeated_bytes += len(name) + len(value) + 4
         else:
-            self._headers[name] = value.rstrip()
+            headers[name] = value.rstrip()
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -317,7 +318,7 @@ class RequestReader:
                 raise payload_too_large(self._body_bytes_max)
         if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in _BODY_CODINGS:
             raise UnsupportedMediaType("the Content-Encoding of a body is gzip or none")
-        waits = headers.get(b"expect", b"").lower() == b"100-continue"
+        waits = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
         if chunked or waits or self._body_bytes_expected > limits.EARLY_ADMISSION_BODY_BYTES_MIN:
             refusal = self._application.admit(request)
             if refusal is not None:

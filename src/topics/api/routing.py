@@ -13,6 +13,9 @@ Answer = Response | Coroutine[Any, Any, Response]
 Handler = Callable[[Call], Answer]
 
 
+_PERCENT = ord("%")  # searching bytes for a number is several times faster than for bytes
+
+
 class Parameter(NamedTuple):
     """A query parameter, or a header where `header` is set."""
 
@@ -78,6 +81,6 @@ class RouteTable:
 
 def _decode_name(raw: bytes) -> str:
     try:
-        return (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
+        return (unquote_to_bytes(raw) if _PERCENT in raw else raw).decode()
     except UnicodeDecodeError:
         raise InvalidRequest.in_field("topic", "the name in the path is not valid UTF-8") from None

@@ -1,24 +1,11 @@
-"""Waiting, in a handler, for what has to be durable before it is said."""
+"""Answers that have to wait until what they say is durable."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from topics.api.http import Response
+from topics.delivery.commits import committed
 from topics.engine.journal import Commit
-
-
-async def committed(commit: Commit) -> None:
-    """Returns when the commit is done, whatever came of it."""
-    if not commit.done:
-        done = asyncio.get_running_loop().create_future()
-
-        def tell(_: Commit) -> None:
-            if not done.done():
-                done.set_result(None)
-
-        commit.when_done(tell)
-        await done
 
 
 def once_committed(commit: Commit | None, render: Callable[[], Response]) -> Response | Coroutine[Any, Any, Response]:
@@ -28,8 +15,6 @@ def once_committed(commit: Commit | None, render: Callable[[], Response]) -> Res
 
     async def answer() -> Response:
         await committed(commit)
-        if commit.error is not None:
-            raise commit.error
         return render()
 
     return answer()

@@ -3,7 +3,9 @@
 import asyncio
 
 from topics.clock import Clock
+from topics.delivery.commits import committed
 from topics.engine.engine import Engine
+from topics.engine.journal import Busy
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch, ReadOptions
 from topics.errors import TopicNotFound
@@ -37,7 +39,11 @@ class LongPolls:
             while True:
                 if topic.deleted:
                     raise TopicNotFound(topic.name)
-                _, batch = self._engine.read(topic.name, from_seq, options)
+                try:
+                    _, batch = self._engine.read(topic.name, from_seq, options)
+                except Busy as busy:
+                    await committed(busy.commit)
+                    continue
                 scanned += batch.scanned
                 batch = batch._replace(scanned=scanned)
                 remaining_ns = deadline_ns - self._clock.monotonic_ns()

@@ -33,8 +33,23 @@ class AnyBlock(Protocol):
     def live_bytes(self) -> int: ...
 
     @property
+    def first_ts(self) -> int: ...
+
+    @property
+    def last_ts(self) -> int: ...
+
+    @property
     def cold(self) -> bool:
         """It lives on the cold tier."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """False when its records are not at hand: `prepare`, unless waiting for slow storage is fine."""
+        ...
+
+    def prepare(self) -> None:
+        """Has the records fetched if they are not at hand, and then raises `Busy`."""
         ...
 
     @property
@@ -125,6 +140,7 @@ class Block:
     )
 
     cold = False
+    ready = True
 
     def __init__(self, first_seq: int) -> None:
         self.first_seq = first_seq
@@ -150,6 +166,17 @@ class Block:
     @property
     def last_seq(self) -> int:
         return self.first_seq + len(self.fragments) - 1
+
+    @property
+    def first_ts(self) -> int:
+        return self.timestamps[0] if self.timestamps else 0
+
+    @property
+    def last_ts(self) -> int:
+        return self.timestamps[-1] if self.timestamps else 0
+
+    def prepare(self) -> None:
+        """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: "array[int]") -> None:
         start = len(self.fragments)

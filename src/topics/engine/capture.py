@@ -60,6 +60,8 @@ def _capture_block(block: AnyBlock, resident_only: bool) -> BlockCapture:
         record_count=len(block),
         live_count=block.live_count,
         live_bytes=block.live_bytes,
+        first_ts=block.first_ts,
+        last_ts=block.last_ts,
         sealed=not isinstance(block, Block),
         seal=isinstance(block, Block) and block.closed,
         cold=block.cold,

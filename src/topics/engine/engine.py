@@ -112,6 +112,7 @@ class Engine:
         self.next_topic_id = 1
         self.bytes_live = 0
         self.records_live = 0
+        self.blocks_filled = 0  # ever: full blocks wait to be sealed
 
     # Topics
 
@@ -138,8 +139,8 @@ class Engine:
     def find_topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
 
-    def topic(self, name: str, *, touch: bool = False) -> Topic:
-        """The topic with everything expired that has to be, for reading its state."""
+    def topic(self, name: str, *, touch: bool = False, wait: bool = True) -> Topic:
+        """The topic with everything expired that has to be, for reading its state. `wait`: exactly."""
         topic = self.topics.get(name)
         if topic is None:
             check_topic_name(name)
@@ -147,7 +148,7 @@ class Engine:
         now_ms = self._clock.now_ms()
         if touch:
             topic.last_read_ts = now_ms
-        return self._current(topic, now_ms)
+        return self._current(topic, now_ms, wait=wait)
 
     def page_of_topics(self, after: str, prefixes: tuple[str, ...], page_size: int, *, touch: bool = False) -> Page:
         """Topics named after `after` that begin with one of `prefixes`, in the order of their names."""
@@ -155,7 +156,7 @@ class Engine:
         for name in self.topics.names_after(after, prefixes):
             if len(page) == page_size:
                 return Page(page, page[-1].name, more=True)
-            page.append(self.topic(name, touch=touch))
+            page.append(self.topic(name, touch=touch, wait=False))
         return Page(page, after, more=False)
 
     def delete_topic(self, name: str, *, if_empty: bool = False) -> DeletedTopic:
@@ -237,6 +238,7 @@ class Engine:
         topic = self.topic(name)
         # Point in time: nothing that is not published yet is touched.
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
+        topic.log.prepare_delete(bound)
         result = DeletedRecords(topic)
         if topic.config.durability is not Durability.EPHEMERAL:
             self._journal.admit(topic.topic_id)
@@ -420,7 +422,11 @@ class Engine:
 
     def apply_append(self, topic: Topic, batch: Batch, timestamps: "array[int]") -> None:
         """Publishes a batch: from here on readers see it."""
+        blocks = topic.log.blocks
+        block_count = len(blocks)
         topic.log.append(batch, timestamps)
+        if len(blocks) > block_count > 0:
+            self.blocks_filled += 1
         self.bytes_live += batch.total_bytes
         self.records_live += len(batch.fragments)
         if topic.config.discard is Discard.OLD:
@@ -468,12 +474,12 @@ class Engine:
         else:
             self._with_ttl.discard(topic)
 
-    def _current(self, topic: Topic, now_ms: int) -> Topic:
-        """The topic after its TTL has been applied at `now_ms`."""
+    def _current(self, topic: Topic, now_ms: int, *, wait: bool = False) -> Topic:
+        """The topic after its TTL has been applied at `now_ms`; see `TopicLog.expire` for `wait`."""
         if topic.config.ttl_ms:
             log = topic.log
             bytes_before, count_before = log.bytes, log.count
-            topic.expire(now_ms)
+            topic.expire(now_ms, wait=wait)
             if count_before != log.count:
                 self._account(topic, bytes_before, count_before)
         return topic

@@ -74,11 +74,11 @@ class Topic:
         self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
         self._waiting: set[Wake] = set()
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, now_ms: int, *, wait: bool) -> None:
         """Lets the clock take what the TTL says is gone."""
         if self.config.ttl_ms:
             # Expired: now - ts > ttl.
-            self.log.expire(now_ms - self.config.ttl_ms)
+            self.log.expire(now_ms - self.config.ttl_ms, wait=wait)
 
     def stage(self, staged: Staged) -> None:
         self.staged.append(staged)

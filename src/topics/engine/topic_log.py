@@ -12,10 +12,12 @@ Time comes in as an argument; nothing here knows a clock, a name or a configurat
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from topics import limits
 from topics.engine.block import AnyBlock, Batch, Block
+from topics.engine.journal import Busy
 from topics.model.gap import Gap, GapReason
 from topics.model.tag_match import TagMatch
 
@@ -33,6 +35,7 @@ class ReadBatch(NamedTuple):
     next_from_seq: int
     gap: Gap | None
     scanned: int
+    cold_count: int = 0  # segments of the cold tier that were read
 
 
 class TopicLog:
@@ -130,6 +133,10 @@ class TopicLog:
         """Evicts the oldest live records until both caps hold; 0 is no cap."""
         while self.count and ((records_max and self.count > records_max) or (bytes_max and self.bytes > bytes_max)):
             block = self.blocks[0]
+            if not block.ready:
+                # Writes never wait for the cold tier: over the cap until the block has been fetched.
+                self._fetch(block)
+                return
             # The last live record of this block would go too: then all of them, at once.
             if (records_max and self.count - block.live_count >= records_max) or (
                 bytes_max and self.bytes - block.live_bytes >= bytes_max
@@ -141,11 +148,21 @@ class TopicLog:
                 self._kill(block, self.earliest_seq - block.first_seq)
             self._advance()
 
-    def expire(self, oldest_ts: int) -> None:
-        """Expires every live record older than `oldest_ts`."""
+    def expire(self, oldest_ts: int, *, wait: bool) -> None:
+        """Expires every live record older than `oldest_ts`.
+
+        `wait`: raises `Busy` rather than leave that undone for now in a block that has to be fetched first.
+        """
         while self.count:
             block = self.blocks[0]
-            expired = block.expired_before(oldest_ts)
+            if oldest_ts <= block.first_ts:
+                return
+            if oldest_ts <= block.last_ts and not block.ready:
+                if wait:
+                    block.prepare()
+                self._fetch(block)
+                return
+            expired = len(block) if oldest_ts > block.last_ts else block.expired_before(oldest_ts)
             start = self.earliest_seq - block.first_seq
             if expired <= start:
                 return
@@ -193,6 +210,17 @@ class TopicLog:
                     self._kill(block, position, deleted=True)
         self._advance()
         return before - self.count
+
+    @staticmethod
+    def _fetch(block: AnyBlock) -> None:
+        with suppress(Busy):
+            block.prepare()
+
+    def prepare_delete(self, before_seq: int) -> None:
+        """Raises `Busy` while a delete below `before_seq` would have to wait for slow storage."""
+        for block in self.blocks:
+            if block.first_seq < before_seq:
+                block.prepare()
 
     def _kill(self, block: AnyBlock, position: int, *, deleted: bool = False) -> None:
         self.bytes -= block.kill(position, deleted=deleted)
@@ -264,12 +292,14 @@ class TopicLog:
         found: list[bytes] = []
         window = options.limit
         budget = options.bytes_max
-        scanned = 0
+        scanned = cold_count = 0
         index = bisect_right(self._block_starts, next_seq) - 1
         while 0 <= index < len(self.blocks) and window and budget > 0:
             block = self.blocks[index]
             if block.first_seq > end_seq:
                 break
+            block.prepare()
+            cold_count += block.cold
             start = max(next_seq - block.first_seq, 0)
             chosen, stop = block.window(start, window)
             scanned += stop - start
@@ -286,7 +316,7 @@ class TopicLog:
             next_seq = block.first_seq + stop
             index += stop == len(block)
         finished = not 0 <= index < len(self.blocks) or self.blocks[index].first_seq > end_seq
-        return ReadBatch(found, end_seq if finished else next_seq - 1, gap, scanned)
+        return ReadBatch(found, end_seq if finished else next_seq - 1, gap, scanned, cold_count)
 
 
 def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:

@@ -26,6 +26,8 @@ class BlockCapture(NamedTuple):
     record_count: int
     live_count: int
     live_bytes: int
+    first_ts: int
+    last_ts: int
     sealed: bool  # it is a sealed segment already
     seal: bool  # it takes no more records: seal it
     cold: bool

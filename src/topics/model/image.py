@@ -13,6 +13,8 @@ class SegmentImage(Struct, frozen=True, array_like=True):
     data_bytes: int
     live_count: int
     live_bytes: int
+    first_ts: int
+    last_ts: int
     sealed: bool
     cold: bool = False
     cleared: bool = False

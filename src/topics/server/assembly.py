@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from topics import limits
 from topics.api.application import ApiApplication
 from topics.api.connections import Connections
 from topics.api.handlers.probes import ProbeHandlers
@@ -40,7 +41,22 @@ class Server(NamedTuple):
         return HttpProtocol(self.application, self.connections, self.clock, body_bytes_max=self.settings.body_bytes_max)
 
 
-def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> Server:
+class Core(NamedTuple):
+    """The engine on its data directory: everything but the network."""
+
+    engine: Engine
+    journal: DiskJournal[Commit]
+    store: Store
+
+
+def assemble_core(
+    settings: Settings,
+    clock: Clock,
+    disk: Disk,
+    deliver: Deliver,
+    *,
+    wal_file_bytes: int = limits.WAL_FILE_BYTES,
+) -> Core:
     """`deliver` runs a call on the thread that owns the engine."""
     journal = DiskJournal(Commit, deliver)
     engine = Engine(
@@ -60,7 +76,13 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> 
         ),
         journal,
     )
-    store = Store(settings, disk, clock, engine, journal)
+    store = Store(settings, disk, clock, engine, journal, wal_file_bytes=wal_file_bytes)
+    return Core(engine, journal, store)
+
+
+def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver) -> Server:
+    """`deliver` runs a call on the thread that owns the engine."""
+    engine, _, store = assemble_core(settings, clock, disk, deliver)
     readiness = Readiness()
     long_polls = LongPolls(engine, clock)
     metrics = ServerMetrics(engine, clock, readiness, wal=store.wal_metrics, live=LiveMetrics)

@@ -14,13 +14,14 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from topics import limits
-from topics.api.waiting import committed
 from topics.clock import Clock
+from topics.delivery.commits import committed
 from topics.engine.block import AnyBlock, Block
 from topics.engine.capture import capture, settle
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.engine.topic import Topic
+from topics.errors import StorageFailed
 from topics.model.capture import TopicCapture
 from topics.storage.checkpoint import CheckpointResult, Checkpoints
 from topics.storage.errors import StorageError
@@ -78,12 +79,19 @@ class Checkpointer:
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
         waited_s = 0.0
+        blocks_filled = self._engine.blocks_filled
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
             waited_s += limits.CHECKPOINT_POLL_S
             written = self._wal_bytes() - self._wal_bytes_absorbed
-            if written >= limits.CHECKPOINT_WAL_BYTES or waited_s >= limits.CHECKPOINT_INTERVAL_S:
+            filled = self._engine.blocks_filled
+            if (
+                written >= limits.CHECKPOINT_WAL_BYTES
+                or waited_s >= limits.CHECKPOINT_INTERVAL_S
+                or (filled != blocks_filled and waited_s >= limits.CHECKPOINT_SEAL_INTERVAL_S)
+            ):
                 waited_s = 0.0
+                blocks_filled = filled
                 await self.checkpoint(clean=False)
 
     async def checkpoint(self, *, clean: bool) -> bool:
@@ -91,13 +99,13 @@ class Checkpointer:
         if any(shard.failure is not None for shard in self._journal.shards):
             return False
         progress = self.begin()
-        await self._barrier()
-        self.capture(progress)
-        await self._barrier()
         loop = asyncio.get_running_loop()
         try:
+            await self._barrier()
+            self.capture(progress)
+            await self._barrier()
             result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
-        except StorageError as error:
+        except (StorageError, StorageFailed) as error:
             self.failures_total += 1
             self.give_up(progress)
             log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
@@ -160,7 +168,7 @@ class Checkpointer:
     def _seal(self, topic: Topic, block: Block) -> AnyBlock:
         """The block as a sealed segment; what was deleted while it was written is carried over."""
         if block.live_count == 0:
-            return ClearedBlock(block.first_seq, len(block))
+            return ClearedBlock(block.first_seq, len(block), block.first_ts, block.last_ts)
         sealed = SealedBlock(
             self._segments,
             topic.topic_id,
@@ -168,6 +176,8 @@ class Checkpointer:
             len(block),
             block.live_count,
             block.live_bytes,
+            block.first_ts,
+            block.last_ts,
             live=None
             if block.live_count == len(block)
             else bytearray(fragment is not None for fragment in block.fragments),

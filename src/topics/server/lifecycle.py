@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 
 import uvloop
 
@@ -24,6 +25,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
     logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _put_off_full_collections()
+    sys.setswitchinterval(limits.THREAD_SWITCH_S)
     uvloop.run(_serve(settings))
 
 

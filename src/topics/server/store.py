@@ -16,6 +16,7 @@ from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
+from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import paths
@@ -41,18 +42,28 @@ class Replayed(NamedTuple):
 
 class Store:
     def __init__(
-        self, settings: Settings, disk: Disk, clock: Clock, engine: Engine, journal: DiskJournal[Commit]
+        self,
+        settings: Settings,
+        disk: Disk,
+        clock: Clock,
+        engine: Engine,
+        journal: DiskJournal[Commit],
+        *,
+        wal_file_bytes: int = limits.WAL_FILE_BYTES,
     ) -> None:
         self._settings = settings
         self._disk = disk
         self._clock = clock
         self._engine = engine
         self._journal = journal
+        self._wal_file_bytes = wal_file_bytes
         self._root = settings.data_dir
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
         )
-        self._segments = Segments(disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX)
+        self._segments = Segments(
+            disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX
+        )
         self._heads = Heads(disk, paths.meta_dir(self._root))
         self._lock: Lock | None = None
         self.checkpointer = Checkpointer(
@@ -73,6 +84,7 @@ class Store:
         checkpoints = self.open(replayed)
         for number, shard in enumerate(self._journal.shards):
             shard.start(f"wal-{number}")
+        self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
         if not await self.checkpointer.checkpoint(clean=False):
             raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
@@ -86,7 +98,6 @@ class Store:
             loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
                 await loop.run_in_executor(None, shard.close)
-            self._heads.close()
         self.release()
 
     # The steps of a recovery
@@ -116,6 +127,8 @@ class Store:
         return checkpoints
 
     def release(self) -> None:
+        """Another process may have the directory."""
+        self._heads.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -148,7 +161,7 @@ class Store:
 
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
-        writer = ShardWriter(self._disk, self._shard_path(name), number, limits.WAL_FILE_BYTES, first_lsn)
+        writer = ShardWriter(self._disk, self._shard_path(name), number, self._wal_file_bytes, first_lsn)
         return CommitThread(
             writer,
             self._clock,
@@ -162,7 +175,7 @@ class Store:
 
     def _open_segment(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
         if segment.cleared:
-            return ClearedBlock(segment.first_seq, segment.count)
+            return ClearedBlock(segment.first_seq, segment.count, segment.first_ts, segment.last_ts)
         return SealedBlock(
             self._segments,
             image.topic_id,
@@ -170,6 +183,8 @@ class Store:
             segment.count,
             segment.live_count,
             segment.live_bytes,
+            segment.first_ts,
+            segment.last_ts,
             cold=segment.cold,
             dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
         )

@@ -168,6 +168,8 @@ class Checkpoints:
             data_bytes=data_bytes,
             live_count=block.live_count,
             live_bytes=block.live_bytes,
+            first_ts=block.first_ts,
+            last_ts=block.last_ts,
             sealed=block.seal,
         )
 
@@ -217,4 +219,6 @@ def _inputs(columns: Columns) -> list[SegmentInput]:
 
 
 def _cleared(block: BlockCapture) -> SegmentImage:
-    return SegmentImage(block.first_seq, block.record_count, 0, 0, 0, sealed=True, cleared=True)
+    return SegmentImage(
+        block.first_seq, block.record_count, 0, 0, 0, block.first_ts, block.last_ts, sealed=True, cleared=True
+    )

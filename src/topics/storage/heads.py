@@ -80,12 +80,6 @@ class Heads:
             offset = self._new_slot(topic_id)
         _pack_slot(self._map, offset, topic_id, seq)
 
-    def forget(self, topic_id: int) -> None:
-        """The topic is gone; its slot is not used again before the next start."""
-        offset = self._offsets.pop(topic_id, None)
-        if offset is not None:
-            _pack_slot(self._map, offset, 0, 0)
-
     def close(self) -> None:
         self._map = bytearray()
 

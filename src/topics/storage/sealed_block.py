@@ -22,6 +22,8 @@ class SealedBlock:
         "cold",
         "dead_below",
         "first_seq",
+        "first_ts",
+        "last_ts",
         "live_bytes",
         "live_count",
         "unflagged",
@@ -35,6 +37,8 @@ class SealedBlock:
         count: int,
         live_count: int,
         live_bytes: int,
+        first_ts: int,
+        last_ts: int,
         *,
         cold: bool = False,
         live: bytearray | None = None,
@@ -47,6 +51,8 @@ class SealedBlock:
         self._count = count
         self.live_count = live_count
         self.live_bytes = live_bytes
+        self.first_ts = first_ts
+        self.last_ts = last_ts
         self.cold = cold
         self.dead_below = dead_below
         self.unflagged: list[int] = []
@@ -62,6 +68,14 @@ class SealedBlock:
     @property
     def flushed_count(self) -> int:
         return self._count
+
+    @property
+    def ready(self) -> bool:
+        return not self.cold or self._segments.is_loaded(self._topic_id, self.first_seq)
+
+    def prepare(self) -> None:
+        if self.cold:
+            self._segments.require_loaded(self._topic_id, self.first_seq)
 
     def is_live(self, position: int) -> bool:
         return bool(self._bits()[position])
@@ -154,15 +168,18 @@ class SealedBlock:
 class ClearedBlock:
     """Seqs whose records were all deleted and whose segment is gone: nothing but their place in the order."""
 
-    __slots__ = ("_count", "first_seq", "unflagged")
+    __slots__ = ("_count", "first_seq", "first_ts", "last_ts", "unflagged")
 
     cold = False
+    ready = True
     live_count = 0
     live_bytes = 0
 
-    def __init__(self, first_seq: int, count: int) -> None:
+    def __init__(self, first_seq: int, count: int, first_ts: int, last_ts: int) -> None:
         self.first_seq = first_seq
         self._count = count
+        self.first_ts = first_ts
+        self.last_ts = last_ts
         self.unflagged: list[int] = []
 
     def __len__(self) -> int:
@@ -175,6 +192,9 @@ class ClearedBlock:
     @property
     def flushed_count(self) -> int:
         return self._count
+
+    def prepare(self) -> None:
+        """There is nothing to fetch."""
 
     def is_live(self, position: int) -> bool:
         return False

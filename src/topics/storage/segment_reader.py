@@ -11,7 +11,7 @@ cut between two records looks whole) is for the caller to check, who knows what 
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
@@ -49,19 +49,23 @@ class Problem:
 
 
 class SegmentReader:
-    """See the module. `data_bytes` bounds an active segment to the bytes known to be good."""
+    """See the module. `data_bytes` bounds an active segment to the bytes known to be good; not `mapped`, its files are
+    read whole."""
 
-    def __init__(self, disk: Disk, directory: str, first_seq: int, data_bytes: int | None = None) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, first_seq: int, data_bytes: int | None = None, *, mapped: bool = True
+    ) -> None:
         self._disk = disk
+        self._map: Callable[[str], MappedBytes] = disk.map if mapped else disk.read
         self.data_path = paths.segment_path(directory, first_seq, paths.SegmentPart.DATA)
         self.index_path = paths.segment_path(directory, first_seq, paths.SegmentPart.INDEX)
         self.tags_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TAGS)
         self.first_seq = first_seq
-        self._data = disk.map(self.data_path)
+        self._data = self._map(self.data_path)
         self.data_bytes = len(self._data) if data_bytes is None else data_bytes
         if self.data_bytes > len(self._data):
             raise CorruptFile(self.data_path, len(self._data), f"shorter than its {data_bytes} durable bytes")
-        self._index = disk.map(self.index_path) if disk.exists(self.index_path) else b""
+        self._index = self._map(self.index_path) if disk.exists(self.index_path) else b""
         self._offsets: array[int] | None = None
         self._tags: TagTable | None = None
         self._deleted: bytearray | None = None
@@ -134,6 +138,12 @@ class SegmentReader:
         """The first position whose record is of `ts` or later; `count` when there is none."""
         return bisect_left(range(self.count), ts, key=self.ts)
 
+    def preload(self) -> "SegmentReader":
+        """Has everything at hand that is otherwise looked up when first asked for."""
+        self._tag_table()
+        _ = self.deleted_bitmap
+        return self
+
     # Deletes
 
     def deleted(self, position: int) -> bool:
@@ -161,7 +171,7 @@ class SegmentReader:
                 file.sync()
             finally:
                 file.close()
-            self._data = self._disk.map(self.data_path)
+            self._data = self._map(self.data_path)
         for position in positions:
             bitmap[position >> 3] |= 1 << (position & 7)
 
@@ -313,7 +323,7 @@ class SegmentReader:
     def _stored_tags(self) -> TagTable | None:
         if not self._disk.exists(self.tags_path):
             return None
-        buffer: MappedBytes = self._disk.map(self.tags_path)
+        buffer: MappedBytes = self._map(self.tags_path)
         try:
             return TagTable(buffer, self.tags_path, self.first_seq, self.count)
         except (CorruptFile, UnknownVersion):

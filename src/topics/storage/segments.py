@@ -1,40 +1,79 @@
-"""The segments of all topics as readers: found in the hot or the cold tier, a bounded number of them open.
+"""The segments of all topics as readers, a bounded number of them open.
 
-Used from one thread.
+A segment of the hot tier is mapped: reading it costs page faults at worst. One of the cold tier is read whole by
+`fetch`, off the thread that uses it, before anything looks into it; so a slow cold tier delays only those who read
+from it. Used from one thread, but for `fetch`.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import NoReturn
 
 from topics.storage import paths
 from topics.storage.fs import Disk
 from topics.storage.segment_reader import SegmentReader
 
+Key = tuple[int, int]
+"""(topic_id, first_seq)"""
+
+OnMiss = Callable[[Key, Callable[[], SegmentReader]], NoReturn]
+"""Has the fetch run elsewhere and its result handed to `Segments.loaded`, and raises to make the caller wait."""
+
 
 class Segments:
-    """`cold_root` is empty when there is no cold tier."""
+    """`cold_root` is empty when there is no cold tier. Without `on_miss` the caller waits for the cold tier."""
 
-    def __init__(self, disk: Disk, hot_root: str, cold_root: str, open_max: int) -> None:
+    def __init__(self, disk: Disk, hot_root: str, cold_root: str, open_max: int, cold_bytes_max: int) -> None:
         self._disk = disk
         self._hot_root = hot_root
         self._cold_root = cold_root
         self._open_max = open_max
-        self._open: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
-
-    def directory(self, topic_id: int, *, cold: bool) -> str:
-        return paths.topic_dir(self._cold_root if cold else self._hot_root, topic_id)
+        self._cold_bytes_max = cold_bytes_max
+        self._hot: OrderedDict[Key, SegmentReader] = OrderedDict()
+        self._cold: OrderedDict[Key, SegmentReader] = OrderedDict()
+        self._cold_bytes = 0
+        self.on_miss: OnMiss | None = None
 
     def reader(self, topic_id: int, first_seq: int, *, cold: bool) -> SegmentReader:
+        """Waits for the cold tier where `require_loaded` was not asked first."""
         key = (topic_id, first_seq)
-        reader = self._open.get(key)
-        if reader is None:
-            reader = SegmentReader(self._disk, self.directory(topic_id, cold=cold), first_seq)
-            self._open[key] = reader
-            if len(self._open) > self._open_max:
-                self._open.popitem(last=False)
-        else:
-            self._open.move_to_end(key)
+        readers = self._cold if cold else self._hot
+        reader = readers.get(key)
+        if reader is not None:
+            readers.move_to_end(key)
+            return reader
+        if cold:
+            reader = self._fetch(key)
+            self.loaded(key, reader)
+            return reader
+        reader = SegmentReader(self._disk, paths.topic_dir(self._hot_root, topic_id), first_seq)
+        readers[key] = reader
+        if len(readers) > self._open_max:
+            readers.popitem(last=False)
         return reader
 
+    def is_loaded(self, topic_id: int, first_seq: int) -> bool:
+        return (topic_id, first_seq) in self._cold
+
+    def require_loaded(self, topic_id: int, first_seq: int) -> None:
+        """Goes on when the cold segment is at hand, else has it fetched."""
+        key = (topic_id, first_seq)
+        if key not in self._cold and self.on_miss is not None:
+            self.on_miss(key, lambda: self._fetch(key))
+
+    def loaded(self, key: Key, reader: SegmentReader) -> None:
+        """Keeps a fetched segment at hand, as long as there is room."""
+        self._cold[key] = reader
+        self._cold_bytes += reader.data_bytes
+        while self._cold_bytes > self._cold_bytes_max and len(self._cold) > 1:
+            _, dropped = self._cold.popitem(last=False)
+            self._cold_bytes -= dropped.data_bytes
+
     def forget(self, topic_id: int, first_seq: int) -> None:
-        """Closes a segment that is gone or has moved."""
-        self._open.pop((topic_id, first_seq), None)
+        """Closes a hot segment that is gone or has moved."""
+        self._hot.pop((topic_id, first_seq), None)
+
+    def _fetch(self, key: Key) -> SegmentReader:
+        """May run on any thread."""
+        directory = paths.topic_dir(self._cold_root, key[0])
+        return SegmentReader(self._disk, directory, key[1], mapped=False).preload()

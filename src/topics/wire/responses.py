@@ -18,6 +18,7 @@ class Performance(Struct, omit_defaults=True):
     wal_append_ms: float | UnsetType = UNSET
     fsync_ms: float | UnsetType = UNSET
     records_scanned: int | UnsetType = UNSET
+    cold_segments_read: int | UnsetType = UNSET
     throttle_wait_ms: float | UnsetType = UNSET
 
 

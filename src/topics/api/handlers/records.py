@@ -132,6 +132,7 @@ def _diff_response(call: Call, topic: Topic, batch: ReadBatch) -> Response:
             log.head_seq,
             log.earliest_seq,
             scanned=batch.scanned,
+            cold_count=batch.cold_count,
             total_ms=call.elapsed_ms(),
         ),
     )

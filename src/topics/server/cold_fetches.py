@@ -1,0 +1,45 @@
+"""Fetches cold segments on threads of their own, so that the loop, writes and live readers never wait for them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
+
+from topics import limits
+from topics.engine.journal import Busy, Commit
+from topics.errors import StorageFailed, TopicsError
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.segments import Key, Segments
+
+log = logging.getLogger("topics.cold")
+
+
+class ColdFetches:
+    def __init__(self, segments: Segments, loop: asyncio.AbstractEventLoop) -> None:
+        self._segments = segments
+        self._loop = loop
+        self._threads = ThreadPoolExecutor(limits.COLD_FETCHES_MAX, thread_name_prefix="cold")
+        self._under_way: dict[Key, Commit] = {}
+
+    def fetch(self, key: Key, job: Callable[[], SegmentReader]) -> NoReturn:
+        """Raises `Busy` with what to wait for. Who comes while a segment is fetched waits for the same fetch."""
+        commit = self._under_way.get(key)
+        if commit is None:
+            commit = self._under_way[key] = Commit()
+            fetched = self._loop.run_in_executor(self._threads, job)
+            fetched.add_done_callback(lambda done: self._finish(key, done))
+        raise Busy(commit)
+
+    def _finish(self, key: Key, done: "asyncio.Future[SegmentReader]") -> None:
+        commit = self._under_way.pop(key)
+        error: TopicsError | None = None
+        try:
+            self._segments.loaded(key, done.result())
+        except TopicsError as found:
+            error = found
+        except OSError as found:
+            error = StorageFailed(f"the cold tier cannot be read: {found}")
+        if error is not None:
+            log.error("%s", error.message)
+        commit.resolve(error, 0)
