@@ -93,6 +93,7 @@ def back_up(
         disk.make_dir(temporary)
         lock = disk.lock(paths.lock_path(temporary))
         try:
+            disk.sync_dir(temporary)  # so that what is left of an interrupted copy is known for one
             result = _Copy(disk, root, cold_root, temporary, progress).run()
             disk.sync_dir(temporary)
             disk.rename(temporary, target)
@@ -220,6 +221,7 @@ class _Copy:
                 if not segment.cleared:
                     self._copy_segment(image, segment)
         self._disk.remove_tree(paths.wal_dir(self._target))
+        self._disk.sync_dir(self._target)
         for name, from_lsn in state.shards.items():
             self._copy_shard(shard_path(self._root, name), shard_path(self._target, name), from_lsn)
 

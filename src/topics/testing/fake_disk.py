@@ -238,6 +238,8 @@ class FakeDisk:
         for entry in self._pending_names:
             if choice.random() < keep_names:
                 _change_names(names, entry)
+            elif isinstance(entry, _TreeMove):
+                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
         survivors: dict[int, _Inode] = {}
         for name in sorted(names):
             inode = names[name]
@@ -255,7 +257,11 @@ class FakeDisk:
 
     def crash_drop_all(self) -> "FakeDisk":
         """What a restart after the worst power cut finds: only what was made durable."""
-        return self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
+        after = self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
+        for entry in reversed(self._pending_names):
+            if isinstance(entry, _TreeMove):
+                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
+        return after
 
     def dump(self) -> dict[str, bytes]:
         """Every file as a reader sees it now."""
