@@ -122,7 +122,7 @@ class Store:
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
         )
         checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
-        stale = [self._shard_path(name) for name in recovered.shards if name not in names]
+        stale = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         self.checkpointer.open(checkpoints, names, stale)
         return checkpoints
 

@@ -46,7 +46,7 @@ from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment, rewrite_sidecars
 from topics.storage.state import State, decode_state, encode_state, encode_topic
 from topics.storage.tiers import Tiers
-from topics.storage.verify import shard_path, verify_directory
+from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
 from topics.storage.wal_mark import sync_mark
 from topics.storage.wal_reader import find_sync_mark, scan
@@ -223,7 +223,7 @@ class _Copy:
         self._disk.remove_tree(paths.wal_dir(self._target))
         self._disk.sync_dir(self._target)
         for name, from_lsn in state.shards.items():
-            self._copy_shard(shard_path(self._root, name), shard_path(self._target, name), from_lsn)
+            self._copy_shard(paths.shard_path(self._root, name), paths.shard_path(self._target, name), from_lsn)
 
     def _copy_segment(self, image: TopicImage, segment: SegmentImage) -> None:
         if segment.cold and not self._cold_root:

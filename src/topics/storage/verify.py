@@ -59,10 +59,6 @@ def shard_names(disk: Disk, root: str) -> Iterator[str]:
     yield from (name for name in names if paths.parse_shard_name(name) is not None)
 
 
-def shard_path(root: str, name: str) -> str:
-    return f"{paths.wal_dir(root)}/{name}" if name else paths.wal_dir(root)
-
-
 class _Verification:
     def __init__(self, disk: Disk, root: str, cold_root: str, progress: Progress) -> None:
         self._disk = disk
@@ -88,7 +84,7 @@ class _Verification:
         heads = {image.topic_id: image.head_seq for image in images}
         for name in shards:
             from_lsn = state.shards.get(name) if number else 0
-            directory = shard_path(self._root, name)
+            directory = paths.shard_path(self._root, name)
             ShardCheck(self._disk, directory, from_lsn, heads, self._findings, wal, self._advance).run()
         path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
         topics = [self._check_topic(path, image, wal) for image in images]
@@ -179,7 +175,7 @@ class _Verification:
         return paths.topic_dir(self._cold_root if cold else self._root, topic_id)
 
     def _wal_bytes(self, name: str) -> int:
-        directory = shard_path(self._root, name)
+        directory = paths.shard_path(self._root, name)
         return sum(
             self._disk.size(f"{directory}/{entry}")
             for entry in self._disk.list_dir(directory)
