@@ -5,6 +5,7 @@ import os
 import sys
 
 from topics.bench import command as bench
+from topics.cli import backup, inspect, restore, verify
 from topics.errors import TopicsError
 from topics.server.lifecycle import serve
 from topics.server.settings import read_settings
@@ -16,7 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"topics {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands)
-    bench.add_parser(commands)
+    for command in (verify, inspect, backup, restore, bench):
+        command.add_parser(commands)
     chosen = parser.parse_args(arguments)
     run = chosen.run
     try:
@@ -24,6 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
     except TopicsError as error:
         print(f"topics: {error.message}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return status
 
 

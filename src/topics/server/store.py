@@ -42,13 +42,21 @@ class Replayed(NamedTuple):
 
 class Store:
     def __init__(
-        self, settings: Settings, disk: Disk, clock: Clock, engine: Engine, journal: DiskJournal[Commit]
+        self,
+        settings: Settings,
+        disk: Disk,
+        clock: Clock,
+        engine: Engine,
+        journal: DiskJournal[Commit],
+        *,
+        wal_file_bytes: int = limits.WAL_FILE_BYTES,
     ) -> None:
         self._settings = settings
         self._disk = disk
         self._clock = clock
         self._engine = engine
         self._journal = journal
+        self._wal_file_bytes = wal_file_bytes
         self._root = settings.data_dir
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
@@ -90,7 +98,6 @@ class Store:
             loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
                 await loop.run_in_executor(None, shard.close)
-            self._heads.close()
         self.release()
 
     # The steps of a recovery
@@ -115,11 +122,13 @@ class Store:
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
         )
         checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
-        stale = [self._shard_path(name) for name in recovered.shards if name not in names]
+        stale = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         self.checkpointer.open(checkpoints, names, stale)
         return checkpoints
 
     def release(self) -> None:
+        """Another process may have the directory."""
+        self._heads.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -162,7 +171,7 @@ class Store:
 
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
-        writer = ShardWriter(self._disk, self._shard_path(name), number, limits.WAL_FILE_BYTES, first_lsn)
+        writer = ShardWriter(self._disk, self._shard_path(name), number, self._wal_file_bytes, first_lsn)
         return CommitThread(
             writer,
             self._clock,
