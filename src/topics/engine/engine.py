@@ -102,7 +102,7 @@ class Engine:
         self._clock = clock
         self._limits = bounds
         self._journal = journal
-        self._with_ttl: set[Topic] = set()
+        self._with_ttl: dict[Topic, None] = {}  # a set in the order they came: everything here is deterministic
         # Names a control operation is under way for, and those of them that do not exist yet.
         self._pending: dict[str, Commit] = {}
         self._pending_new = 0
@@ -247,7 +247,8 @@ class Engine:
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
         topic.log.prepare_delete(bound)
         result = DeletedRecords(topic)
-        if topic.config.durability is not Durability.EPHEMERAL:
+        resident_from = topic.log.resident_from
+        if resident_from is None or (topic.log.earliest_seq < min(bound, resident_from)):
             self._journal.admit(topic.topic_id)
             gated = topic.config.durability is Durability.FSYNC
             result.commit = self._journal.delete_records(
@@ -426,11 +427,15 @@ class Engine:
                 self.apply_append(topic, staged.batch, array("q", (staged.ts,)) * len(staged.batch.fragments))
             elif staged.key is not None:
                 topic.keys.forget(staged.key)
+        if not topic.staged:
+            # Seqs of dropped writes were never told to anybody.
+            topic.assigned_seq, topic.assigned_ts = topic.log.head_seq, topic.log.last_ts
 
     # Applying: what has been decided, now or in an earlier life of this engine
 
     def apply_add_topic(self, topic: Topic) -> None:
         self.topics.add(topic)
+        topic.log.keep_resident(topic.config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)
         self.bytes_live += topic.log.bytes
         self.records_live += topic.log.count
@@ -438,7 +443,7 @@ class Engine:
 
     def apply_delete_topic(self, topic: Topic) -> None:
         self.topics.remove(topic.name)
-        self._with_ttl.discard(topic)
+        self._with_ttl.pop(topic, None)
         self._changed.discard(topic)
         self._removed.append(topic.topic_id)
         self.bytes_live -= topic.log.bytes
@@ -449,6 +454,7 @@ class Engine:
     def apply_config(self, topic: Topic, config: TopicConfig, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
         topic.config = config
+        topic.log.keep_resident(config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)
         self._current(topic, now_ms)
         if config.discard is Discard.OLD:
@@ -483,7 +489,7 @@ class Engine:
         topic.log.expire_through(ttl_lost_seq)
         self._account(topic, bytes_before, count_before)
 
-    def recount(self, topic: Topic, count: Callable[[AnyBlock], None]) -> None:
+    def recount(self, topic: Topic, count: Callable[[AnyBlock, int], None]) -> None:
         bytes_before, count_before = topic.log.bytes, topic.log.count
         topic.log.recount(count)
         self._account(topic, bytes_before, count_before)
@@ -494,7 +500,8 @@ class Engine:
 
     def take_changes(self) -> tuple[list[Topic], list[int]]:
         """The topics changed since the last call, and the ids of those removed."""
-        changed, removed = [topic for topic in self._changed if not topic.deleted], self._removed
+        changed = sorted((topic for topic in self._changed if not topic.deleted), key=lambda topic: topic.topic_id)
+        removed = self._removed
         self._changed, self._removed = set(), []
         return changed, removed
 
@@ -505,9 +512,9 @@ class Engine:
 
     def _note_ttl(self, topic: Topic) -> None:
         if topic.config.ttl_ms:
-            self._with_ttl.add(topic)
+            self._with_ttl[topic] = None
         else:
-            self._with_ttl.discard(topic)
+            self._with_ttl.pop(topic, None)
 
     def _current(self, topic: Topic, now_ms: int, *, wait: bool = False) -> Topic:
         """The topic after its TTL has been applied at `now_ms`; see `TopicLog.expire` for `wait`."""

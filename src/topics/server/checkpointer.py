@@ -153,8 +153,7 @@ class Checkpointer:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
         for topic, captured in zip(progress.changed, progress.captures, strict=True):
             for block in captured.blocks:
-                if not captured.resident_only or block.sealed:
-                    settle(topic, block, self._seal)
+                settle(topic, block, self._seal)
         for topic_id, first_seq in result.moved:
             self._move(topic_id, first_seq)
         if self._absorbed is not None:

@@ -200,9 +200,9 @@ class Store:
         )
 
 
-def _recount(block: AnyBlock) -> None:
+def _recount(block: AnyBlock, dead_below: int) -> None:
     if isinstance(block, SealedBlock):
-        block.recount()
+        block.recount(dead_below)
 
 
 def _report(recovered: Recovered) -> None:

@@ -152,7 +152,7 @@ class Checkpoints:
                 segments[block.first_seq] = structs.replace(
                     known, live_count=block.live_count, live_bytes=block.live_bytes
                 )
-            elif not captured.resident_only:
+            else:
                 segments[block.first_seq] = self._flush_block(topic_id, block, known)
         return segments
 

@@ -142,9 +142,10 @@ class SealedBlock:
             fragments.append(fragment)
         return fragments
 
-    def recount(self) -> None:
+    def recount(self, dead_below: int) -> None:
         """Counts what is live anew from the delete bytes: the image this block came from may be older."""
         self._live = None
+        self.dead_below = dead_below
         self.live_count = 0  # so that the bits are built from the segment
         live = self._bits()
         reader = self._reader()

@@ -120,12 +120,12 @@ class SimulatedServer:
     def put(self, topic: str, config: Config) -> PutTopic:
         patch = convert(config, TopicConfigPatch)
         put = self._done(lambda: self.engine.put_topic(topic, patch))
-        self._wait(put.commit)
+        self.wait(put.commit)
         return put
 
     def delete_topic(self, topic: str) -> DeletedTopic:
         deleted = self._done(lambda: self.engine.delete_topic(topic))
-        self._wait(deleted.commit)
+        self.wait(deleted.commit)
         return deleted
 
     def write(
@@ -139,7 +139,7 @@ class SimulatedServer:
     ) -> Appended:
         """Appends the records; a number stands for that many small ones."""
         appended = self.hand_over(topic, records, key=key, node=node, config=config)
-        self._wait(appended.commit)
+        self.wait(appended.commit)
         return appended
 
     def hand_over(
@@ -162,7 +162,7 @@ class SimulatedServer:
     def delete_records(self, topic: str, *, before_seq: int | None = None, match: object = None) -> DeletedRecords:
         parsed = None if match is None else parse_match(match)
         deleted = self._done(lambda: self.engine.delete_records(topic, before_seq, parsed))
-        self._wait(deleted.commit)
+        self.wait(deleted.commit)
         return deleted
 
     def read_all(self, topic: str) -> Reading:
@@ -186,14 +186,15 @@ class SimulatedServer:
     def sync(self) -> None:
         """Makes everything handed over so far durable. Raises if a shard cannot."""
         for commit in self.journal.barrier():
-            self._wait(commit)
+            self.wait(commit)
 
     def step(self) -> None:
         """One turn of every WAL shard."""
         for shard in self.journal.shards:
             shard.step()
 
-    def _wait(self, commit: Commit | None) -> None:
+    def wait(self, commit: Commit | None) -> None:
+        """Until an operation that was handed over is acknowledged. Raises its error if it failed."""
         if commit is None:
             if not self.lazy:
                 self.step()
