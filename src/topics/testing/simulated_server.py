@@ -21,9 +21,9 @@ from msgspec import Raw, convert, structs
 
 from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
 from topics.engine.journal import Busy, Commit
-from topics.engine.topic_log import ReadOptions
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
