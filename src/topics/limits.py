@@ -75,6 +75,11 @@ DRAIN_TIMEOUT_S = 30.0
 LINGER_TIMEOUT_S = 2.0
 LINGER_BYTES_MAX = 128 * MIB
 SWEEP_INTERVAL_S = 1.0
+STREAM_BUFFER_HIGH_BYTES = 64 * KIB  # above this a taken-over connection is not writable, until a quarter is left
+STREAM_BUFFER_BYTES_MAX = 8 * MIB  # above this it is cut: its owner went on writing all the same
+STREAM_JOIN_BYTES_MAX = 16 * KIB  # above this the pieces of a write are not copied into one
+STREAM_INPUT_BYTES_MAX = 64 * KIB  # what the client of a stream may send behind its request
+STREAM_CLOSE_TIMEOUT_S = 5.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
 

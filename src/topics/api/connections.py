@@ -82,6 +82,13 @@ class Connections:
         if not self._awaited:
             self._awaited_gone.set()
 
+    def replace(self, connection: Connection, successor: Connection) -> None:
+        """`successor` has taken over the socket of `connection`: nothing is gained or lost."""
+        for connections in (self._open, self._awaited):
+            if connection in connections:
+                connections.remove(connection)
+                connections.add(successor)
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sweeps once a second from now on, until `drained` has returned."""
         self._timer = loop.call_later(limits.SWEEP_INTERVAL_S, self._tick, loop)

@@ -19,6 +19,12 @@ KEEP = b""
 KEEP_EXPLICIT = b"connection: keep-alive\r\n"
 CLOSE = b"connection: close\r\n"
 
+# A chunk is its length in hexadecimal, CRLF, that many bytes, CRLF. An empty one is the end of the body.
+CHUNKED = b"transfer-encoding: chunked\r\n"
+CHUNK_SIZE = b"%x\r\n"
+CHUNK_END = b"\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
 VARY = b"vary: accept-encoding\r\n"
 GZIPPED = b"vary: accept-encoding\r\ncontent-encoding: gzip\r\n"
 
@@ -65,6 +71,18 @@ def render(response: Response, body: bytes, fields: bytes, *, head_only: bool) -
         return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, _reason(status), fields)
     prefix = _prefixes.get((status, response.content_type)) or _head_prefix(status, response.content_type)
     return b"%b%d\r\n%b\r\n%b" % (prefix, len(body), fields, b"" if head_only else body)
+
+
+def render_stream_head(response: Response, date_line: bytes, *, chunked: bool) -> bytes:
+    """The head of a body without a known length: it ends with the connection, or is `chunked`."""
+    return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
+        response.status,
+        _reason(response.status),
+        response.content_type,
+        CHUNKED if chunked else b"",
+        date_line,
+        b"".join([b"%b: %b\r\n" % header for header in response.headers]),
+    )
 
 
 def date_line(now_ms: int) -> bytes:

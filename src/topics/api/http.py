@@ -1,7 +1,8 @@
 """Requests and responses as values, between `protocol` (bytes and sockets) and `application` (meaning).
 
 Neither side of this module knows the other: the protocol never looks into a body, the application
-never sees a socket.
+never sees a socket. An answer that has no end, or is not HTTP, is a `Streaming` or an `Upgrade`: with it the
+application hands the connection to an owner, which from then on talks to its `Channel`.
 """
 
 from collections.abc import Coroutine
@@ -13,9 +14,22 @@ JSON = b"application/json"
 
 
 class Request:
-    """One complete HTTP request. `headers` has lower-case names; of a repeated header the first counts."""
+    """One complete HTTP request. `headers` has lower-case names; of a repeated header the first counts.
 
-    __slots__ = ("body", "headers", "method", "path", "query", "received_ns", "request_id")
+    `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not.
+    """
+
+    __slots__ = (
+        "body",
+        "headers",
+        "http_1_0",
+        "method",
+        "offers_upgrade",
+        "path",
+        "query",
+        "received_ns",
+        "request_id",
+    )
 
     def __init__(self, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -25,6 +39,8 @@ class Request:
         self.body = b""
         self.received_ns = 0
         self.request_id = ""
+        self.http_1_0 = False
+        self.offers_upgrade = False
 
 
 class Response:
@@ -43,6 +59,106 @@ class Response:
         self.body = body
         self.content_type = content_type
         self.headers = headers
+
+
+class Channel(Protocol):
+    """A connection that has been handed over, as its owner sees it. Nothing here ever raises."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the client reads too slowly; `drained` tells when it is True again.
+
+        What is written nevertheless is kept for the client, up to `STREAM_BUFFER_BYTES_MAX`.
+        """
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Sends `data` at the end of this turn of the loop. Once closed, does nothing."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Reads no more, so that the client has to wait. Meanwhile a hang-up goes unnoticed.
+
+        For upgrades: nothing that a stream reads reaches its owner anyway.
+        """
+        ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Ends the connection once what was written has been sent, or can't be in `STREAM_CLOSE_TIMEOUT_S`."""
+        ...
+
+    def abort(self) -> None:
+        """Ends the connection now, whatever is unsent."""
+        ...
+
+
+class ChannelOwner(Protocol):
+    """Whoever an application hands a connection to. All calls come from the loop, one at a time.
+
+    One that raises is reported in the log and loses its connection; it is still told `closed`.
+    """
+
+    def opened(self, channel: Channel) -> None:
+        """The connection is yours. The head of the answer leaves together with what is written here."""
+        ...
+
+    def received(self, data: bytes) -> None:
+        """Raw bytes from the client, beginning with those right behind the request. Only after an `Upgrade`."""
+        ...
+
+    def drained(self) -> None:
+        """The client has caught up: the channel is writable again."""
+        ...
+
+    def shutting_down(self) -> None:
+        """The server stops: write what has to be said and close. Comes once, at most."""
+        ...
+
+    def closed(self) -> None:
+        """The connection is gone, for whatever reason. The last call, and the only one that always comes.
+
+        It comes without `opened`, too: for a HEAD request, or when the client left before its turn came.
+        Whatever was set aside for the connection when it was answered is given back here.
+        """
+        ...
+
+
+class Streaming(Response):
+    """An answer whose body `owner` writes, for as long as it likes.
+
+    Nothing is added to `headers` but the date and, for HTTP/1.1, chunks. The answer is the connection's last.
+    """
+
+    __slots__ = ("owner",)
+
+    def __init__(
+        self,
+        owner: ChannelOwner,
+        content_type: bytes,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        status: int = 200,
+    ) -> None:
+        super().__init__(status, b"", content_type, headers)
+        self.owner = owner
+
+
+class Upgrade(Response):
+    """An answer after which the connection speaks another protocol: `owner` writes and reads raw bytes.
+
+    `head` is the whole `101 Switching Protocols`, empty line included. Only for a request that `offers_upgrade`.
+    """
+
+    __slots__ = ("head", "owner")
+
+    def __init__(self, owner: ChannelOwner, head: bytes) -> None:
+        super().__init__(101, b"")
+        self.head = head
+        self.owner = owner
+
+
+HandOver = Streaming | Upgrade
 
 
 class Application(Protocol):

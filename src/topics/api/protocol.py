@@ -8,16 +8,21 @@ call when the application answers at once; the answers to all requests of one re
 A connection that must wait (for a coroutine, or for a client that does not read) is *blocked*: requests
 already parsed stay in `_queue`, bytes not yet parsed in `_backlog`, and reading pauses, so that what a
 client can pile up is bounded by one read.
+
+An answer that is a `Streaming` or an `Upgrade` ends this protocol, not the connection: `_hand_over` puts a
+`ChannelConnection` in its place.
 """
 
 import asyncio
 import inspect
+import logging
 import socket
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
 from topics import limits
+from topics.api.channel import ChannelConnection, Wire
 from topics.api.connections import NEVER_NS, Connections
 from topics.api.encoding import (
     CLOSE,
@@ -29,15 +34,19 @@ from topics.api.encoding import (
     is_packed,
     packs_reply,
     render,
+    render_stream_head,
 )
-from topics.api.http import Application, Request, Response
-from topics.api.request_reader import HEAD, IDLE, STOPPED, RequestReader, payload_too_large
+from topics.api.http import Application, ChannelOwner, HandOver, Request, Response, Streaming
+from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader, payload_too_large
 from topics.clock import Clock
 from topics.errors import InvalidRequest
 
 OPEN: Final = 0
 LINGERING: Final = 1  # everything is answered and our side is shut; waiting for the client to close
 CLOSED: Final = 2
+HANDED_OVER: Final = 3  # the connection lives on, without us
+
+log = logging.getLogger("topics.api")
 
 _HEAD_TIMEOUT_NS = int(limits.HEAD_TIMEOUT_S * 1e9)
 _BODY_STALL_TIMEOUT_NS = int(limits.BODY_STALL_TIMEOUT_S * 1e9)
@@ -59,6 +68,7 @@ class HttpProtocol(asyncio.Protocol):
         "_continue_due",
         "_coroutine",
         "_discarded_bytes",
+        "_hand_over_due",
         "_last_ns",
         "_linger",
         "_out",
@@ -97,7 +107,8 @@ class HttpProtocol(asyncio.Protocol):
         self._queue: deque[tuple[Request, Response | None, bytes]] = deque()
         self._backlog: bytes | memoryview = b""
         self._continue_due = False
-        self._blocked = False  # = a task runs or writing is paused
+        self._blocked = False  # = a task runs, writing is paused or a hand-over is due
+        self._hand_over_due: tuple[HandOver, Wire] | None = None
         self._task: asyncio.Task[None] | None = None
         self._coroutine: Coroutine[Any, Any, Response] | None = None
         self._writing_paused = False
@@ -240,6 +251,9 @@ class HttpProtocol(asyncio.Protocol):
         if isinstance(answer, Response):
             body = answer.body
             if len(body) < limits.GZIP_REPLY_BYTES_MIN:
+                if not body and isinstance(answer, HandOver):
+                    self._send_last_head(request, answer, connection)
+                    return
                 self._send(request, answer, body, b"", connection)
                 return
             if not packs_reply(request, answer):
@@ -303,11 +317,16 @@ class HttpProtocol(asyncio.Protocol):
                 self.abort()
             raise
         if self._state == CLOSED:
+            if isinstance(response, HandOver):
+                self._decline(response.owner)
             return
         self._task = self._coroutine = None
         self._blocked = self._writing_paused
         self._last_ns = self._clock.monotonic_ns()
-        self._send(request, response, body, fields, connection)
+        if isinstance(response, HandOver):
+            self._send_last_head(request, response, connection)
+        else:
+            self._send(request, response, body, fields, connection)
         self._proceed()
 
     def _send(self, request: Request, response: Response, body: bytes, fields: bytes, connection: bytes) -> None:
@@ -335,6 +354,54 @@ class HttpProtocol(asyncio.Protocol):
             self._out_bytes = 0
             self._transport.write(rendered)
 
+    # --- handing over
+
+    def _send_last_head(self, request: Request, answer: HandOver, connection: bytes) -> None:
+        """Renders the head into `_out` and lets `_proceed` hand over: what follows the request is known only then."""
+        if isinstance(answer, Streaming):
+            wire = Wire.UNFRAMED if request.http_1_0 else Wire.CHUNKED
+            head = render_stream_head(answer, self._connections.date_line, chunked=wire is Wire.CHUNKED)
+        elif request.offers_upgrade:
+            wire = Wire.UPGRADED
+            head = answer.head
+        else:
+            log.error("%s was answered with an upgrade that it did not offer", request.request_id)
+            self._decline(answer.owner)
+            self.abort()
+            return
+        self._out.append(head)
+        self._out_bytes += len(head)
+        if request.method != b"HEAD":
+            self._hand_over_due = (answer, wire)
+            self._blocked = True
+            return
+        self._decline(answer.owner)
+        if self._state == OPEN and (connection is CLOSE or self._connections.draining):
+            self._flush()
+            self._close()
+
+    def _decline(self, owner: ChannelOwner) -> None:
+        """Nothing will be handed over to `owner`, which may have set something aside for it."""
+        try:
+            owner.closed()
+        except Exception:
+            log.exception("the owner of a connection failed")
+            self.abort()
+
+    def _hand_over(self, answer: HandOver, wire: Wire) -> None:
+        """Leaves the connection to a channel. Requests behind a stream are dropped, bytes behind an upgrade are not."""
+        self._state = HANDED_OVER
+        self._hand_over_due = None
+        transport, unsent, rest = self._transport, self._out, bytes(self._backlog)
+        self._out = []
+        self._drop_work()
+        self._reader.release()
+        channel = ChannelConnection(transport, self._connections, self._clock, answer.owner, wire)
+        self._connections.replace(self, channel)
+        transport.set_protocol(channel)
+        self._resume_reading()
+        channel.start(unsent, rest, writable=not self._writing_paused)
+
     # --- going on, waiting, ending
 
     def _proceed(self) -> None:
@@ -355,6 +422,9 @@ class HttpProtocol(asyncio.Protocol):
             self.abort()
             raise
         if self._state != OPEN:
+            return
+        if self._hand_over_due is not None:
+            self._hand_over(*self._hand_over_due)
             return
         self._flush()
         if self._blocked:
@@ -408,7 +478,7 @@ class HttpProtocol(asyncio.Protocol):
         last answer. Where that can happen only our side is shut, and input is thrown away for a while.
         """
         transport = self._transport
-        linger = (self._linger or self._reader.stage not in (IDLE, STOPPED)) and transport.can_write_eof()
+        linger = (self._linger or self._reader.stage in (HEAD, BODY)) and transport.can_write_eof()
         self._reader.stop()
         self._queue.clear()
         self._backlog = b""

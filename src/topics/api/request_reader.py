@@ -27,6 +27,7 @@ IDLE: Final = 0  # between two requests
 HEAD: Final = 1  # from the first byte of a request to the end of its headers
 BODY: Final = 2
 STOPPED: Final = 3  # no further request will be read
+UPGRADING: Final = 4  # behind a request that offers an upgrade: what follows is HTTP no more, if it is accepted
 
 # A head that is not complete after this much input is too large, wherever in its first slice it began.
 _HEAD_UNFINISHED_BYTES_MAX = limits.URL_BYTES_MAX + limits.HEADER_BYTES_MAX + limits.PARSE_SLICE_BYTES
@@ -151,7 +152,10 @@ class RequestReader:
         self._sink = _Nobody()
 
     def feed(self, data: bytes | memoryview) -> bytes:
-        """Reads on. Returns what is to be fed next, before any other input: nearly always nothing."""
+        """Reads on. Returns what is to be fed next, before any other input: nearly always nothing.
+
+        When `UPGRADING` it is not to be fed but kept for the other protocol.
+        """
         rest = b""
         try:
             self._parser.feed_data(data)
@@ -159,6 +163,8 @@ class RequestReader:
             if self._replay:
                 rest = bytes(data[upgrade.args[0] :])
                 self._read_head_again()
+            elif self.stage == UPGRADING:
+                rest = bytes(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._on_parser_error(error)
         if self.stage == HEAD:
@@ -251,7 +257,10 @@ class RequestReader:
         # An idle connection holds on to nothing of its last request.
         self._request = _NO_REQUEST
         self._headers = _NO_HEADERS
-        self.stage = STOPPED if self._connection is CLOSE else IDLE
+        if self._connection is not CLOSE:
+            self.stage = IDLE
+        else:
+            self.stage = UPGRADING if request.offers_upgrade else STOPPED
         self._sink.on_request(request, self._connection)
 
     # --- decisions taken at the end of the head
@@ -274,6 +283,7 @@ class RequestReader:
     def _check_version_host_and_upgrade(self, request: Request, keep_alive: bool) -> None:
         version = self._parser.get_http_version()
         if version == "1.0":
+            request.http_1_0 = True
             if b"transfer-encoding" in request.headers:
                 raise InvalidRequest("HTTP/1.0 has no Transfer-Encoding")
             if keep_alive:
@@ -285,8 +295,9 @@ class RequestReader:
         if request.method == b"CONNECT":
             raise InvalidRequest("this server is not a proxy: there is no CONNECT")
         if self._parser.should_upgrade():
-            if request.headers[b"upgrade"].lower() == b"websocket":
-                # The seam for WebSocket: what follows is no longer HTTP, so the answer is the last one.
+            if version == "1.1" and _may_become_a_websocket(request.headers):
+                # What follows is for another protocol, or for nobody: the answer is the last one in HTTP.
+                request.offers_upgrade = True
                 self._connection = CLOSE
             else:
                 # An offer we do not take up, such as h2c, which some clients make with every first
@@ -355,6 +366,15 @@ class RequestReader:
     def _give_up(self, request: Request, refusal: Response) -> None:
         self.stop()
         self._sink.on_refusal(request, refusal)
+
+
+def _may_become_a_websocket(headers: dict[bytes, bytes]) -> bool:
+    """A body would have to be read first, and no WebSocket client sends one: such an offer is declined."""
+    return (
+        headers[b"upgrade"].lower() == b"websocket"
+        and headers.get(b"content-length", b"0") == b"0"
+        and b"transfer-encoding" not in headers
+    )
 
 
 def _headers_too_large() -> HeadersTooLarge:
