@@ -143,25 +143,38 @@ def _header_key(value: bytes) -> str | None:
 
 def _written(call: Call, appended: Appended, with_seqs: bool, *, throttle_wait_ms: float) -> Answer:
     """The answer to a write, as soon as its class allows to give it."""
-    commit = appended.commit
+    if appended.commit is None:
+        return _write_response(call, appended, with_seqs, 0.0, throttle_wait_ms)
+    return once_committed(
+        appended.commit,
+        lambda: _write_response(call, appended, with_seqs, _fsync_ms(appended), throttle_wait_ms),
+    )
 
-    def reply() -> Response:
-        synced = commit is not None and appended.topic.config.durability is Durability.FSYNC
-        return Response(
-            201 if appended.created else 200,
-            write_reply(
-                call.name,
-                appended.first_seq,
-                appended.record_count,
-                appended.topic.log.head_seq,
-                created=appended.created,
-                deduped=appended.deduped,
-                with_seqs=with_seqs,
-                total_ms=call.elapsed_ms(),
-                wal_append_ms=appended.journal_ns / 1e6,
-                fsync_ms=commit.sync_ns / 1e6 if synced and commit else 0.0,
-                throttle_wait_ms=throttle_wait_ms,
-            ),
-        )
 
-    return once_committed(commit, reply)
+def _fsync_ms(appended: Appended) -> float:
+    """What the sync took, for a class that waits for it: a `disk` write may wait for its seqs, too."""
+    if appended.commit is None or appended.topic.config.durability is not Durability.FSYNC:
+        return 0.0
+    return appended.commit.sync_ns / 1e6
+
+
+def _write_response(
+    call: Call, appended: Appended, with_seqs: bool, fsync_ms: float, throttle_wait_ms: float
+) -> Response:
+    """Hot."""
+    return Response(
+        201 if appended.created else 200,
+        write_reply(
+            call.name,
+            appended.first_seq,
+            appended.record_count,
+            appended.topic.log.head_seq,
+            created=appended.created,
+            deduped=appended.deduped,
+            with_seqs=with_seqs,
+            total_ms=call.elapsed_ms(),
+            wal_append_ms=appended.journal_ns / 1e6,
+            fsync_ms=fsync_ms,
+            throttle_wait_ms=throttle_wait_ms,
+        ),
+    )
