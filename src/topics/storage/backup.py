@@ -130,6 +130,7 @@ class _Copy:
         self._cold_root = cold_root
         self._target = target
         self._progress = progress
+        self._begun: set[tuple[int, int]] = set()
         self._sealed: dict[tuple[int, int], SegmentImage] = {}
         self._copied_bytes = 0
         self._total_bytes = 0
@@ -248,8 +249,10 @@ class _Copy:
             reader = SegmentReader(self._disk, target, first_seq)
             if count_live(reader, image.earliest_seq).live == segment.live_count:
                 return
+            del self._sealed[topic_id, first_seq]
         self._disk.make_dir(target)
         remove_segment(self._disk, target, first_seq)
+        self._begun.add((topic_id, first_seq))
         source = self._source.directory(topic_id, cold=segment.cold)
         content = self._disk.read(paths.segment_path(source, first_seq, SegmentPart.DATA))
         self._write(paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
@@ -298,8 +301,10 @@ class _Copy:
     # 5: the rest
 
     def _finish(self, number: int, state: State, images: list[TopicImage]) -> None:
-        needed = {(image.topic_id, segment.first_seq) for image in images for segment in image.segments}
-        for topic_id, first_seq in self._sealed.keys() - needed:
+        needed = {
+            (image.topic_id, segment.first_seq) for image in images for segment in image.segments if not segment.cleared
+        }
+        for topic_id, first_seq in self._begun - needed:
             remove_segment(self._disk, paths.topic_dir(self._target, topic_id), first_seq)
         moved: list[bytes] = []
         for image in images:
