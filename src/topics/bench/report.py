@@ -8,6 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.plan import LoadSettings
 from topics.bench.samples import Sample
 from topics.version import VERSION
@@ -36,8 +37,24 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def render_figures(results: Sequence[MeasurementResult]) -> str:
+    """Every measurement's figures, each beside what it should not exceed."""
+    lines: list[str] = []
+    for result in results:
+        rows = [[figure.name, _shown(figure), _bound(figure)] for figure in result.figures]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines += [f"{result.name} – {result.summary}", ""]
+        lines += [_aligned(row[:2], widths[:2]) + (f"{GAP}{row[2]}" if row[2] else "") for row in rows]
+        lines += ["", *(f"{GAP}{note}" for note in result.notes), ""]
+    return "\n".join(lines)
+
+
 def render_json(
-    results: Sequence[WorkloadResult], notes: Sequence[str], settings: LoadSettings, durability: str
+    results: Sequence[WorkloadResult],
+    notes: Sequence[str],
+    settings: LoadSettings,
+    durability: str,
+    measured: Sequence[MeasurementResult] = (),
 ) -> bytes:
     """The same, with every round."""
     document = {
@@ -50,9 +67,21 @@ def render_json(
         },
         "settings": asdict(settings) | {"durability": durability},
         "workloads": [_workload_document(result) for result in results],
+        "measurements": [asdict(result) for result in measured],
         "notes": list(notes),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _shown(figure: Figure) -> str:
+    value = _grouped(figure.value) if abs(figure.value) >= 1000 else f"{figure.value:.2f}".removesuffix(".00")
+    return f"{value} {figure.unit}"
+
+
+def _bound(figure: Figure) -> str:
+    if figure.at_most is None:
+        return ""
+    return f"({'missed' if figure.missed else 'met'}: at most {figure.at_most:g} {figure.unit})"
 
 
 def _cells(target: TargetResult) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from topics.bench.diff_workload import PRELOADED_RECORDS, READ_RECORDS, DiffWorkload
 from topics.bench.records import DATA_BYTES, data_of
 from topics.bench.targets import Target, TargetKind
-from topics.bench.workloads import select, selections
+from topics.bench.workloads import select, select_measurements, selections
 from topics.bench.write_workload import WriteWorkload
 
 SERVER = Target("topics", TargetKind.TOPICS, "127.0.0.1", 4000)
@@ -58,6 +58,6 @@ def test_the_tail_read_asks_for_the_last_records() -> None:
 
 
 def test_every_word_of_the_command_line_selects_something() -> None:
-    assert all(select(word, "disk") for word in selections())
+    assert all(select(word, "disk") or select_measurements(word, "disk", None) for word in selections())
     assert [workload.name for workload in select("diff", "disk")] == ["diff-tail", "diff-deep"]
     assert [workload.name for workload in select("write-100", "disk")] == ["write-100"]
