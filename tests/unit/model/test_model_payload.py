@@ -18,9 +18,7 @@ from topics.model.payload import join_payload, split_payload
         (b"", None, None, b""),
     ],
 )
-def test_the_layout_is_as_documented_both_ways(
-    data: bytes, meta: bytes | None, key: bytes | None, blob: bytes
-) -> None:
+def test_the_layout_is_as_documented_both_ways(data: bytes, meta: bytes | None, key: bytes | None, blob: bytes) -> None:
     assert join_payload(data, meta, key) == blob
     assert split_payload(blob) == (data, meta, key)
 
