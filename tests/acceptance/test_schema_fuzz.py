@@ -87,9 +87,10 @@ def meet_in_few_topics(case: schemathesis.Case[Any]) -> None:
     name = (case.path_parameters or {}).get("topic")
     if isinstance(name, str) and is_topic_name(name):
         case.path_parameters["topic"] = f"fuzz-{len(name) % TOPICS}"
-    watched = case.body.get("topics") if isinstance(case.body, dict) else None
-    if isinstance(watched, dict) and watched and all(map(is_topic_name, watched)):
-        case.body["topics"] = {f"fuzz-{len(name) % TOPICS}": start for name, start in watched.items()}
+    body = case.body
+    watched = body.get("topics") if isinstance(body, dict) else None
+    if isinstance(body, dict) and isinstance(watched, dict) and all(map(is_topic_name, watched)):
+        body["topics"] = {f"fuzz-{len(name) % TOPICS}": start for name, start in watched.items()}
 
 
 def wait_shortly(case: schemathesis.Case[Any]) -> None:

@@ -136,8 +136,8 @@ class CommitThread(Generic[Ticket]):
     def submit(self, chunks: list[bytes], frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
         """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
 
-        Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it all the same: who
-        submits has asked `has_room` first.
+        Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
+        all the same: who submits has asked `has_room` first.
         """
         if self._failure is not None:
             raise self._failure.with_traceback(None)
