@@ -5,7 +5,8 @@ One server a directory: the lock is taken first and let go last.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from topics import limits
@@ -14,6 +15,7 @@ from topics.engine.block import AnyBlock
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
+from topics.errors import ConfigurationError
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
@@ -73,10 +75,12 @@ class Store:
 
     def acquire(self) -> None:
         """Makes the directory if it is not there, and takes it for this process."""
-        self._disk.make_dir(self._root)
+        with _usable("TOPICS_DATA_DIR", self._root):
+            self._disk.make_dir(self._root)
+            self._lock = self._disk.lock(paths.lock_path(self._root))
         if self._settings.cold_dir:
-            self._disk.make_dir(self._settings.cold_dir)
-        self._lock = self._disk.lock(paths.lock_path(self._root))
+            with _usable("TOPICS_COLD_DIR", self._settings.cold_dir):
+                self._disk.make_dir(self._settings.cold_dir)
 
     async def recover(self, progress: Callable[[float], None]) -> None:
         """Brings back everything that was promised, and leaves the directory ready for writing."""
@@ -219,6 +223,17 @@ class Store:
             cold=segment.cold,
             dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
         )
+
+
+@contextmanager
+def _usable(variable: str, path: str) -> Iterator[None]:
+    """Within it, an `OSError` says that the directory a setting names cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{variable}={path} cannot be used: {error.strerror or error}. Name a directory this process may write to"
+        ) from None
 
 
 def _recount(block: AnyBlock, dead_below: int) -> None:
