@@ -68,6 +68,7 @@ class EventStream:
         self._connection = connection
         self._response = response
         self._unparsed = ""
+        self._searched = 0  # up to here there is no line end
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._at_end = False
         self.headers = response.headers
@@ -117,20 +118,19 @@ class EventStream:
 
     def _line(self) -> str | None:
         while True:
-            found = _LINE_END.search(self._unparsed)
+            found = _LINE_END.search(self._unparsed, self._searched)
             # A CR at the end of what was read may be half a CRLF.
             if found is not None and (found.end() < len(self._unparsed) or found[0] != "\r" or self._at_end):
                 line, self._unparsed = self._unparsed[: found.start()], self._unparsed[found.end() :]
+                self._searched = 0
                 return line
             if self._at_end:
                 assert not self._unparsed, ("the stream ended inside a line", self._unparsed)
                 return None
-            self._read()
-
-    def _read(self) -> None:
-        read = self._response.read1(1 << 16)
-        self._at_end = not read
-        self._unparsed += self._decoder.decode(read, final=self._at_end)
+            self._searched = max(len(self._unparsed) - 1, 0)
+            read = self._response.read1(1 << 20)
+            self._at_end = not read
+            self._unparsed += self._decoder.decode(read, final=self._at_end)
 
 
 def _parse(lines: list[str]) -> Frame:
