@@ -29,7 +29,16 @@ from topics.engine.engine import Engine, Write
 from topics.engine.journal import Busy
 from topics.errors import InvalidRequest, TopicsError
 from topics.model.gap import Gap
-from topics.wire.live_requests import Command, Ping, Publish, Subscribe, TopicStart, Unsubscribe, decode_command
+from topics.wire.live_requests import (
+    Command,
+    Ping,
+    Publish,
+    Subscribe,
+    TopicStart,
+    Unsubscribe,
+    decode_command,
+    request_id_of,
+)
 
 log = logging.getLogger("topics.websocket")
 
@@ -150,22 +159,19 @@ class WebSocketConnection:
             self._run(self._commands.popleft())
 
     def _run(self, message: bytes) -> None:
-        request_id: str | None = None
         try:
-            command = decode_command(message)
-            request_id = command.request_id
-            self._carry_out(command)
+            self._carry_out(decode_command(message))
         except Busy as busy:
             self._busy = True
             self._spawn(self._ask_again(message, busy))
         except TopicsError as error:
-            self._refuse(request_id, error)
+            self._refuse(request_id_of(message), error)
 
     async def _ask_again(self, message: bytes, busy: Busy) -> None:
         try:
             await committed(busy.commit)
         except TopicsError as error:
-            self._refuse(None, error)
+            self._refuse(request_id_of(message), error)
         else:
             self._commands.appendleft(message)
         self._busy = False
