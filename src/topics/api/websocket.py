@@ -197,7 +197,8 @@ class WebSocketConnection:
         if command.topic is not None:
             starts[command.topic] = TopicStart(command.from_seq, command.tail)
         options = read_options(command, self._diff_limit_max, self._node_bytes_max)
-        room = max(self._watch_topics_max - len(self._subscriber.feeds), 0)
+        kept = sum(topic.name not in starts for topic in self._subscriber.feeds)  # the others begin anew
+        room = max(self._watch_topics_max - kept, 0)
         found = find_topics(self._engine, self._key, starts, room, lenient=False)
         self._send(
             {
