@@ -76,7 +76,7 @@ class WebSocketConnection:
         self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=message_bytes_max)
         self._subscriber = Subscriber(engine, hub, self)
         self._channel: Channel | None = None
-        self._fragments: list[bytes] = []
+        self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
         self._commands: deque[bytes] = deque()
         self._busy = False
         self._last_heard_ms = clock.now_ms()
@@ -115,9 +115,9 @@ class WebSocketConnection:
     def _on_frame(self, frame: Frame) -> None:
         match frame.opcode:
             case Opcode.TEXT | Opcode.CONT:
-                self._fragments.append(bytes(frame.data))
+                self._fragments += frame.data
                 if frame.fin:
-                    message = b"".join(self._fragments)
+                    message = bytes(self._fragments)
                     self._fragments.clear()
                     self._take(message)
             case Opcode.BINARY:
@@ -149,6 +149,9 @@ class WebSocketConnection:
     # Commands
 
     def _take(self, message: bytes) -> None:
+        if not message.isascii() and not _is_utf_8(message):
+            self._end(CloseCode.INVALID_DATA, "a text message has to be UTF-8")
+            return
         if len(self._commands) >= limits.WEBSOCKET_COMMANDS_MAX:
             self._end(CloseCode.POLICY_VIOLATION, "too many commands wait for an answer")
             return
@@ -353,13 +356,23 @@ class WebSocketConnection:
 def check_handshake(request: Request) -> str:
     """The client's key, when the request is a WebSocket handshake this server takes."""
     if not request.offers_upgrade:
-        raise InvalidRequest("the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade")
+        raise InvalidRequest(
+            "the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade"
+        )
     key = request.headers.get(b"sec-websocket-key", b"").decode("latin-1")
     if request.headers.get(b"sec-websocket-version") != b"13" or not _is_nonce(key):
         raise InvalidRequest(
             "the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64"
         )
     return key
+
+
+def _is_utf_8(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_nonce(key: str) -> bool:
