@@ -348,7 +348,7 @@ def test_a_session_needs_the_read_scope(secret: Topic, keyed: Callable[[str], Ap
 def test_every_topic_of_a_session_is_within_the_keys_prefixes(
     secret: Topic, keyed: Callable[[str], Api], lenient: str
 ) -> None:
-    body = {"topics": {secret.name: {}, "other": {}}}
+    body: dict[str, Any] = {"topics": {secret.name: {}, "other": {}}}
     assert_error(keyed("tenant").post(f"/v0/watch{lenient}", body), 403, "forbidden", "other")
     create(keyed("tenant"), {secret.name: {}})
 
