@@ -1,6 +1,7 @@
 """`topics bench`: options, the run, and the exit status.
 
-Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio below its least or not proven),
+Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio or latency that misses its mark or is not
+proven),
 2 the run could not be made, 130 interrupted.
 """
 
@@ -16,6 +17,7 @@ from typing import TextIO
 
 from topics.bench.comparison import WorkloadResult, compare
 from topics.bench.errors import BenchError
+from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
 from topics.bench.report import render_json, render_text
 from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at
@@ -24,6 +26,8 @@ from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, select, selec
 CONNECTIONS_MAX = 1000
 SECONDS_MAX = 600.0
 ROUNDS_MAX = 100
+PARTICIPANTS_MAX = 1000
+PACKETS_PER_S_MAX = 1000
 TARGETS = ("topics", "empty", "redis")
 
 
@@ -60,9 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=REQUESTS_MAX_DEFAULT,
         help="most requests in a round",
     )
+    parser.add_argument(
+        "--participants", type=_count(PARTICIPANTS_MAX), default=MediaRoom.participants, help="of the media room"
+    )
+    parser.add_argument(
+        "--packets", type=_count(PACKETS_PER_S_MAX), default=MediaRoom.packets_per_s, help="each sends a second"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 when a ratio is below its least or a caveat applies"
+        "--check", action="store_true", help="exit with 1 when a ratio or latency misses its mark or a caveat applies"
     )
 
 
@@ -70,13 +80,14 @@ def run(args: argparse.Namespace) -> int:
     """Measures, prints the report, and gives the exit status."""
     progress = ProgressLine(sys.stderr)
     settings = LoadSettings(args.connections, args.seconds, args.warm_up, args.requests)
+    room = MediaRoom(args.participants, args.packets)
     results: list[WorkloadResult] = []
     notes: list[str] = []
     status = 0
     try:
         with _interrupt_on_terminate(), ExitStack() as stack:
             targets = _targets(args, stack, notes, progress)
-            for workload in select(args.workload, args.durability):
+            for workload in select(args.workload, args.durability, room):
                 results.append(compare(workload, targets, settings, args.rounds, progress.show))
             progress.show("stopping")
     except KeyboardInterrupt:
@@ -138,7 +149,9 @@ def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progr
 
 def _verdict(results: list[WorkloadResult], *, check: bool) -> int:
     failed = any(target.errors for result in results for target in result.targets)
-    missed = any(ratio.missed for result in results for ratio in result.ratios)
+    missed = any(ratio.missed for result in results for ratio in result.ratios) or any(
+        latency.missed for result in results for latency in result.latencies
+    )
     # A ratio with a caveat proves nothing, so it can't pass a check either.
     unproven = any(result.caveats for result in results)
     return 1 if failed or (check and (missed or unproven)) else 0

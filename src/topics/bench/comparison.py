@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import Sample, median_round, paired_ratio
+from topics.bench.samples import Sample, median_latency_round, median_round, paired_ratio
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Workload
 
@@ -22,10 +22,11 @@ class TargetResult:
     name: str
     kind: TargetKind
     rounds: tuple[Sample, ...]
+    fixed_rate: bool = False
 
     @property
     def typical(self) -> Sample:
-        return median_round(self.rounds)
+        return median_latency_round(self.rounds) if self.fixed_rate else median_round(self.rounds)
 
     @property
     def errors(self) -> int:
@@ -51,6 +52,19 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Latency:
+    """A target's p99, and the most it should be."""
+
+    target: str
+    p99_ms: float
+    most_ms: float
+
+    @property
+    def missed(self) -> bool:
+        return self.p99_ms > self.most_ms
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadResult:
     """One workload against all targets that offer it. The first target is the subject of the ratios."""
 
@@ -59,6 +73,7 @@ class WorkloadResult:
     targets: tuple[TargetResult, ...]
     ratios: tuple[Ratio, ...]
     caveats: tuple[str, ...] = ()
+    latencies: tuple[Latency, ...] = ()
 
 
 def compare(
@@ -81,14 +96,30 @@ def compare(
     finally:
         for target in prepared:
             workload.clean_up(target)
-    results = tuple(TargetResult(target.name, target.kind, tuple(samples[target])) for target in offering)
+    results = tuple(
+        TargetResult(target.name, target.kind, tuple(samples[target]), workload.fixed_rate) for target in offering
+    )
     caveats = tuple(dict.fromkeys(workload.caveats))
-    return WorkloadResult(workload.name, workload.summary, results, ratios_of(workload, results), caveats)
+    return WorkloadResult(
+        workload.name,
+        workload.summary,
+        results,
+        ratios_of(workload, results),
+        caveats,
+        latencies_of(workload, results),
+    )
+
+
+def latencies_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Latency, ...]:
+    most_ms = workload.p99_ms_max
+    if most_ms is None:
+        return ()
+    return tuple(Latency(result.name, result.typical.p99_ms, most_ms) for result in results)
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
-    """The first result against each of the others."""
-    if not results or results[0].kind is not TargetKind.TOPICS:
+    """The first result against each of the others. At a fixed rate there is nothing to compare."""
+    if workload.fixed_rate or not results or results[0].kind is not TargetKind.TOPICS:
         return ()
     subject, *peers = results
     least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}

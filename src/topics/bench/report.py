@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.comparison import Latency, Ratio, TargetResult, WorkloadResult
 from topics.bench.plan import LoadSettings
 from topics.bench.samples import Sample
 from topics.version import VERSION
@@ -29,6 +29,7 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
         lines.append(GAP + GAP.join("─" * width for width in widths))
         lines += [_aligned(row, widths) for row in rows[result.name]]
         lines += _ratio_lines(result.ratios)
+        lines += _latency_lines(result.latencies)
         lines += _error_lines(result.targets)
         lines.append("")
     caveats = [caveat for result in results for caveat in result.caveats]
@@ -90,6 +91,16 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
     return lines
 
 
+def _latency_lines(latencies: Sequence[Latency]) -> list[str]:
+    lines = [""] if latencies else []
+    for latency in latencies:
+        verdict = "missed" if latency.missed else "met"
+        lines.append(
+            f"{GAP}p99 of {latency.target} = {latency.p99_ms:.3f} ms{GAP}({verdict}: at most {latency.most_ms:g})"
+        )
+    return lines
+
+
 def _error_lines(targets: Sequence[TargetResult]) -> list[str]:
     return [f"{GAP}first error of {target.name}: {target.first_error}" for target in targets if target.first_error]
 
@@ -128,6 +139,10 @@ def _workload_document(result: WorkloadResult) -> dict[str, object]:
                 "at_least": ratio.least,
             }
             for ratio in result.ratios
+        ],
+        "latencies": [
+            {"target": latency.target, "p99_ms": latency.p99_ms, "at_most_ms": latency.most_ms}
+            for latency in result.latencies
         ],
         "caveats": list(result.caveats),
     }
