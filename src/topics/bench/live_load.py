@@ -32,6 +32,7 @@ from topics.clock import Clock, SystemClock
 LIVE_S_MAX = 30.0
 DRAIN_S_MAX = 10.0
 TICK_S = 0.001
+WRITERS = 8
 
 sent_times = re.compile(rb'"t":(\d+)').findall
 
@@ -91,7 +92,7 @@ async def run_fanout(plan: FanoutPlan, clock: Clock) -> LiveResult:
     watchers: list[LiveClient] = [
         EventStreamClient(request, deliveries.take) for request in _watch_requests(plan, plan.watchers)
     ]
-    writers = [RequestClient() for _ in range(2)]
+    writers = [RequestClient() for _ in range(WRITERS)]
     path = f"/v0/topics/{plan.topic}?return_seqs=false"
     filler = b"x" * (DATA_BYTES - len(b'{"t":1000000000000000,"note":""}'))
 
