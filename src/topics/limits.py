@@ -77,7 +77,7 @@ LINGER_BYTES_MAX = 128 * MIB
 SWEEP_INTERVAL_S = 1.0
 STREAM_BUFFER_HIGH_BYTES = 64 * KIB  # above this a taken-over connection is not writable, until a quarter is left
 STREAM_BUFFER_BYTES_MAX = 8 * MIB  # above this it is cut: its owner went on writing all the same
-STREAM_JOIN_BYTES_MAX = 8 * KIB  # up to this copying the pieces of a write costs less than handing over a list
+STREAM_JOIN_BYTES_MAX = 16 * KIB  # above this the pieces of a write are not copied into one
 STREAM_INPUT_BYTES_MAX = 64 * KIB  # what the client of a stream may send behind its request
 STREAM_CLOSE_TIMEOUT_S = 5.0
 SHUTDOWN_GRACE_S = 10.0
@@ -109,6 +109,10 @@ SEQ_RESERVATION_PACE_MS = 1000
 # A write with disable_backpressure while the disk does not keep up
 BACKPRESSURE_RETRY_MS = 10
 BACKPRESSURE_WAIT_MS_MAX = 30_000
+
+# Kept per topic for its readers
+LOSSES_PER_TOPIC_MAX = 1000
+CURSORS_PER_TOPIC_MAX = 1000
 
 # Live delivery
 SESSION_TTL_MS = 300_000

@@ -209,7 +209,7 @@ def test_a_backup_under_load_has_every_acknowledged_write_and_no_deleted_one(tmp
         for number in range(WRITERS):
             Topic(process.api, f"load-{number}").configure(durability="fsync")
         with Load(process.api) as load:
-            for number in range(3):
+            for number in range(2):
                 eventually(partial(load.has_sent, 200 * (number + 1)))
                 target = tmp_path / f"backup-{number}"
                 sent, deleted = load.acknowledged()

@@ -7,6 +7,7 @@ something even when their rates do not; the order turns by one each round, so no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
 from topics.bench.samples import Sample, median_latency_round, median_round, paired_ratio
 from topics.bench.targets import Target, TargetKind
@@ -52,19 +53,6 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """A target's p99, and the most it should be."""
-
-    target: str
-    p99_ms: float
-    most_ms: float
-
-    @property
-    def missed(self) -> bool:
-        return self.p99_ms > self.most_ms
-
-
-@dataclass(frozen=True, slots=True)
 class WorkloadResult:
     """One workload against all targets that offer it. The first target is the subject of the ratios."""
 
@@ -73,7 +61,7 @@ class WorkloadResult:
     targets: tuple[TargetResult, ...]
     ratios: tuple[Ratio, ...]
     caveats: tuple[str, ...] = ()
-    latencies: tuple[Latency, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
 
 def compare(
@@ -106,15 +94,16 @@ def compare(
         results,
         ratios_of(workload, results),
         caveats,
-        latencies_of(workload, results),
+        figures_of(workload, results),
     )
 
 
-def latencies_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Latency, ...]:
+def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Figure, ...]:
+    """Each target's p99, beside the most it should be where that is said."""
     most_ms = workload.p99_ms_max
     if most_ms is None:
         return ()
-    return tuple(Latency(result.name, result.typical.p99_ms, most_ms) for result in results)
+    return tuple(Figure(f"p99 of {result.name}", result.typical.p99_ms, "ms", most_ms) for result in results)
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:

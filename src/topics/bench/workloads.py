@@ -1,8 +1,11 @@
-"""The table of workloads. A new one is a class in a module of its own and a line here."""
+"""The tables of workloads and measurements. A new one is a class in a module of its own and a line here."""
 
 from topics.bench.diff_workload import DiffWorkload
 from topics.bench.fanout_workload import FanoutWorkload
+from topics.bench.measurement import Measurement
 from topics.bench.media_workload import MediaRoom, MediaWorkload
+from topics.bench.memory_measurement import MemoryMeasurement
+from topics.bench.recovery_measurement import RecoveryMeasurement
 from topics.bench.workload import Workload
 from topics.bench.write_workload import WriteWorkload
 
@@ -24,11 +27,16 @@ def all_workloads(durability: str, room: MediaRoom) -> tuple[Workload, ...]:
     )
 
 
+def all_measurements(durability: str, records: int | None) -> tuple[Measurement, ...]:
+    return (RecoveryMeasurement(records, durability), MemoryMeasurement(records, durability))
+
+
 def selections() -> list[str]:
-    """Every word that selects workloads: `all`, a group, or a single name."""
+    """Every word that selects something: `all`, a group of workloads, or a single name."""
     workloads = all_workloads("disk", MediaRoom())
-    groups = dict.fromkeys(workload.group for workload in workloads)
-    return list(dict.fromkeys([EVERYTHING, *groups, *(workload.name for workload in workloads)]))
+    groups = [workload.group for workload in workloads]
+    measurements = [measurement.name for measurement in all_measurements("disk", None)]
+    return list(dict.fromkeys([EVERYTHING, *groups, *(workload.name for workload in workloads), *measurements]))
 
 
 def select(selection: str, durability: str, room: MediaRoom) -> list[Workload]:
@@ -38,3 +46,7 @@ def select(selection: str, durability: str, room: MediaRoom) -> list[Workload]:
         for workload in all_workloads(durability, room)
         if selection in (EVERYTHING, workload.group, workload.name)
     ]
+
+
+def select_measurements(selection: str, durability: str, records: int | None) -> list[Measurement]:
+    return [each for each in all_measurements(durability, records) if selection in (EVERYTHING, each.name)]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from topics.cli.progress import ProgressLine
+from topics.cli.table import counted
 from topics.storage.backup import BackupResult, Progress, back_up
 from topics.storage.fs import RealDisk
 
@@ -55,6 +56,6 @@ def with_progress(copy: Copy, target: str, verb: str) -> None:
     for error in result.damaged_snapshots:
         print(f"topics: a damaged snapshot was passed over for an older one: {error.message}", file=sys.stderr)
     print(
-        f"{target}: {verb} and checked {result.topics} topics, {result.segments} segments "
-        f"({result.copied_bytes / 1e6:.1f} MB) and {result.wal_frames} WAL frames"
+        f"{target}: {verb} and checked {counted(result.topics, 'topic')}, {counted(result.segments, 'segment')} "
+        f"({result.copied_bytes / 1e6:.1f} MB) and {counted(result.wal_frames, 'WAL frame')}"
     )

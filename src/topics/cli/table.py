@@ -1,4 +1,4 @@
-"""Columns that line up: the first one to the left, numbers to the right."""
+"""Numbers for people: columns that line up (the first one to the left, the others to the right), and plurals."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, GAP.join("─" * width for width in widths))
     return lines
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from topics.cli.progress import ProgressLine
-from topics.cli.table import aligned
+from topics.cli.table import aligned, counted
 from topics.storage import paths
 from topics.storage.errors import DirectoryInUse, failing_as
 from topics.storage.findings import Finding, Severity
@@ -103,7 +103,7 @@ def _finding_document(finding: Finding) -> dict[str, object]:
 def _verdict(report: Report) -> str:
     problems, unchecked = len(report.of(Severity.PROBLEM)), len(report.of(Severity.UNCHECKED))
     if problems:
-        return "1 problem" if problems == 1 else f"{problems} problems"
+        return counted(problems, "problem")
     if unchecked:
         return "no problems, but not everything could be checked"
-    return f"sound ({report.checked_bytes / 1e6:.1f} MB, {report.wal_frames} WAL frames to replay)"
+    return f"sound ({report.checked_bytes / 1e6:.1f} MB, {counted(report.wal_frames, 'WAL frame')} to replay)"

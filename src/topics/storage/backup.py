@@ -39,7 +39,7 @@ from msgspec import structs
 from topics.model.image import SegmentImage, TopicImage
 from topics.storage import paths, snapshot
 from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
-from topics.storage.findings import Severity
+from topics.storage.findings import Finding, Severity
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
@@ -130,6 +130,7 @@ class _Copy:
         self._cold_root = cold_root
         self._target = target
         self._progress = progress
+        self._begun: set[tuple[int, int]] = set()
         self._sealed: dict[tuple[int, int], SegmentImage] = {}
         self._copied_bytes = 0
         self._total_bytes = 0
@@ -162,6 +163,8 @@ class _Copy:
     def _result(self, topics: int, attempts: int) -> BackupResult:
         """Checks the copy as a whole."""
         report = verify_directory(self._disk, self._target, "")
+        if self._rewrite_sidecars(report.of(Severity.PROBLEM)):
+            report = verify_directory(self._disk, self._target, "")
         for finding in report.of(Severity.PROBLEM):
             raise CorruptFile(self._in_source(finding.path), finding.offset, finding.reason)
         return BackupResult(
@@ -172,6 +175,18 @@ class _Copy:
             attempts=attempts,
             damaged_snapshots=self._damaged,
         )
+
+    def _rewrite_sidecars(self, problems: list[Finding]) -> bool:
+        """Makes those anew that do not match their `.data`: they are derived from it. Whether there were any."""
+        segments: set[tuple[str, int]] = set()
+        for finding in problems:
+            directory, _, name = finding.path.rpartition("/")
+            parsed = paths.parse_segment_name(name)
+            if parsed is not None and parsed[1] is not SegmentPart.DATA:
+                segments.add((directory, parsed[0]))
+        for directory, first_seq in segments:
+            rewrite_sidecars(self._disk, directory, first_seq)
+        return bool(segments)
 
     def _in_source(self, path: str) -> str:
         """What is wrong with the copy is wrong with the file it was made from."""
@@ -234,12 +249,18 @@ class _Copy:
             reader = SegmentReader(self._disk, target, first_seq)
             if count_live(reader, image.earliest_seq).live == segment.live_count:
                 return
+            del self._sealed[topic_id, first_seq]
         self._disk.make_dir(target)
         remove_segment(self._disk, target, first_seq)
+        self._begun.add((topic_id, first_seq))
         source = self._source.directory(topic_id, cold=segment.cold)
         content = self._disk.read(paths.segment_path(source, first_seq, SegmentPart.DATA))
         self._write(paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
         if segment.sealed:
+            for part in (SegmentPart.INDEX, SegmentPart.TAGS):
+                path = paths.segment_path(source, first_seq, part)
+                if self._disk.exists(path):
+                    self._write(paths.segment_path(target, first_seq, part), self._disk.read(path))
             self._sealed[topic_id, first_seq] = segment
         self._copied_bytes += segment.data_bytes
         self._progress(self._copied_bytes, self._total_bytes)
@@ -280,17 +301,16 @@ class _Copy:
     # 5: the rest
 
     def _finish(self, number: int, state: State, images: list[TopicImage]) -> None:
-        needed = {(image.topic_id, segment.first_seq) for image in images for segment in image.segments}
-        for topic_id, first_seq in self._sealed.keys() - needed:
+        needed = {
+            (image.topic_id, segment.first_seq) for image in images for segment in image.segments if not segment.cleared
+        }
+        for topic_id, first_seq in self._begun - needed:
             remove_segment(self._disk, paths.topic_dir(self._target, topic_id), first_seq)
         moved: list[bytes] = []
         for image in images:
             segments = [structs.replace(segment, cold=False) for segment in image.segments]
             moved.append(encode_topic(structs.replace(image, segments=segments)))
             directory = paths.topic_dir(self._target, image.topic_id)
-            for segment in segments:
-                if segment.sealed and not segment.cleared:
-                    rewrite_sidecars(self._disk, directory, segment.first_seq)
             if self._disk.exists(directory):
                 self._disk.sync_dir(directory)
         body = encode_state(state.next_topic_id, state.shards, moved, clean=state.clean)

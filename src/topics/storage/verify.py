@@ -149,7 +149,7 @@ class _Verification:
             return
         try:
             reader = SegmentReader(self._disk, directory, first_seq, segment.data_bytes)
-            check_bytes(reader, self._findings, topic_id, sealed=segment.sealed)
+            check_bytes(self._disk, reader, self._findings, topic_id, sealed=segment.sealed)
         except CorruptFile as error:
             self._findings.corrupt(error, topic_id)
         self._advance(segment.data_bytes)

@@ -2,7 +2,8 @@
 
 import json
 
-from topics.bench.comparison import Latency, Ratio, TargetResult, WorkloadResult
+from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
 from topics.bench.report import render_json, render_text
 from topics.bench.samples import Sample
@@ -47,10 +48,10 @@ def test_a_ratio_says_whether_it_is_met() -> None:
 
 
 def test_a_latency_says_whether_it_is_met() -> None:
-    latencies = (Latency("topics", 0.9, 1.0), Latency("other", 1.2345, 1.0))
-    text = render_text([WorkloadResult("fanout-1", "", (OURS,), (), latencies=latencies)], [])
-    assert "  p99 of topics = 0.900 ms  (met: at most 1)\n" in text
-    assert "  p99 of other = 1.234 ms  (missed: at most 1)\n" in text
+    figures = (Figure("p99 of topics", 0.9, "ms", 1.0), Figure("p99 of other", 1.25, "ms", 1.0))
+    text = render_text([WorkloadResult("fanout-1", "", (OURS,), (), figures=figures)], [])
+    assert "  p99 of topics = 0.90 ms  (met: at most 1 ms)\n" in text
+    assert "  p99 of other = 1.25 ms  (missed: at most 1 ms)\n" in text
 
 
 def test_at_a_fixed_rate_the_round_with_the_middle_p99_is_shown() -> None:

@@ -10,7 +10,7 @@ from topics.bench.media_workload import MediaRoom, MediaWorkload
 from topics.bench.plan import LoadSettings
 from topics.bench.records import DATA_BYTES, data_of
 from topics.bench.targets import Target, TargetKind
-from topics.bench.workloads import select, selections
+from topics.bench.workloads import select, select_measurements, selections
 from topics.bench.write_workload import WriteWorkload
 
 SERVER = Target("topics", TargetKind.TOPICS, "127.0.0.1", 4000)
@@ -61,7 +61,7 @@ def test_the_tail_read_asks_for_the_last_records() -> None:
 
 
 def test_every_word_of_the_command_line_selects_something() -> None:
-    assert all(select(word, "disk", MediaRoom()) for word in selections())
+    assert all(select(word, "disk", MediaRoom()) or select_measurements(word, "disk", None) for word in selections())
     assert [workload.name for workload in select("diff", "disk", MediaRoom())] == ["diff-tail", "diff-deep"]
     assert [workload.name for workload in select("write-100", "disk", MediaRoom())] == ["write-100"]
     assert [workload.name for workload in select("media", "disk", MediaRoom())] == ["media"]

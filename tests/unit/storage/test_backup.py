@@ -304,6 +304,16 @@ def test_a_damaged_source_is_named_and_leaves_no_backup() -> None:
     assert not any(name.startswith(TARGET) for name in disk.dump())
 
 
+@pytest.mark.parametrize("part", ["idx", "tags"])
+def test_a_damaged_or_missing_index_is_whole_in_the_backup(part: str) -> None:
+    disk = FakeDisk()
+    server = with_history(disk)
+    disk.open_append(f"{DATA_DIR}/topics/00000001/seg-0000000000000005.{part}").write_at(0, b"\xff")
+    disk.remove(f"{DATA_DIR}/topics/00000001/seg-0000000000000009.{part}")
+    back_up(disk, DATA_DIR, "", TARGET)
+    assert readings(restored(disk)) == readings(server)
+
+
 def test_a_segment_that_is_missing_is_said_to_be() -> None:
     disk = FakeDisk()
     with_history(disk)

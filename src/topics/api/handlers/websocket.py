@@ -24,7 +24,7 @@ class WebSocketHandlers:
 
     def open(self, call: Call) -> Response:
         headers = call.request.headers
-        if headers.get(b"upgrade", b"").lower() != b"websocket" or call.request.method != b"GET":
+        if not call.request.offers_upgrade:
             raise UpgradeRequired("this path speaks WebSocket: open it with a WebSocket client")
         accept = accept_key(check_handshake(headers))
         connection = self._new_connection(call, self._connections.enter(call.key))
