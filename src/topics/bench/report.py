@@ -30,6 +30,7 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
         lines.append(GAP + GAP.join("─" * width for width in widths))
         lines += [_aligned(row, widths) for row in rows[result.name]]
         lines += _ratio_lines(result.ratios)
+        lines += _figure_lines(result.figures)
         lines += _error_lines(result.targets)
         lines.append("")
     caveats = [caveat for result in results for caveat in result.caveats]
@@ -119,6 +120,11 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
     return lines
 
 
+def _figure_lines(figures: Sequence[Figure]) -> list[str]:
+    lines = [""] if figures else []
+    return lines + [f"{GAP}{figure.name} = {_shown(figure)}{GAP}{_bound(figure)}" for figure in figures]
+
+
 def _error_lines(targets: Sequence[TargetResult]) -> list[str]:
     return [f"{GAP}first error of {target.name}: {target.first_error}" for target in targets if target.first_error]
 
@@ -158,6 +164,7 @@ def _workload_document(result: WorkloadResult) -> dict[str, object]:
             }
             for ratio in result.ratios
         ],
+        "figures": [asdict(figure) for figure in result.figures],
         "caveats": list(result.caveats),
     }
 
