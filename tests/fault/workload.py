@@ -210,6 +210,8 @@ class Workload:
     def restart(self) -> None:
         """A clean stop, and a start with another number of shards."""
         began = self.history.last_number
+        self.server.sync()
+        self.history.note_floors(self.server.engine)
         self.server.stop()
         self.history.absorb(began)
         self.shards = self._choice.choice(SHARD_COUNTS)

@@ -69,6 +69,7 @@ class Rebuild:
         log.keep_resident(image.config.durability is Durability.EPHEMERAL)
         topic = Topic(image.name, image.topic_id, image.config, log)
         topic.last_write_ts = image.last_write_ts
+        topic.config_version = image.config_version
         topic.noted_ttl_seq = image.ttl_lost_seq
         topic.ceiling = topic.requested_ceiling = image.ceiling
         for key in image.keys:
@@ -85,9 +86,11 @@ class Rebuild:
         topic.ceiling = topic.requested_ceiling = created.ceiling
         self._by_id[topic_id] = topic
 
-    def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None:
-        if topic := self._by_id.get(topic_id):
-            self._engine.apply_config(topic, config, ts)
+    def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
+        topic = self._by_id.get(topic_id)
+        # One the image has already is over: applied again, its cap would take records written after it.
+        if topic is not None and version > topic.config_version:
+            self._engine.apply_config(topic, config, version, ts)
 
     def topic_deleted(self, topic_id: int) -> None:
         if topic := self._by_id.pop(topic_id, None):

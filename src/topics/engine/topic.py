@@ -39,6 +39,7 @@ class Topic:
         "assigned_ts",
         "ceiling",
         "config",
+        "config_version",
         "deleted",
         "keys",
         "last_read_ts",
@@ -57,6 +58,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.config = config
+        self.config_version = 0  # how often it was changed
         self.log = log
         self.keys = IdempotencyKeys()
         self.last_write_ts: int | None = None

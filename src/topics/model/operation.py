@@ -15,7 +15,10 @@ class TopicCreated(Struct, frozen=True):
 
 
 class ConfigUpdated(Struct, frozen=True):
+    """`version` counts the changes of a topic's configuration, so that one a snapshot has is told from a later one."""
+
     config: TopicConfig
+    version: int
 
 
 class RecordsDeleted(Struct, frozen=True):

@@ -14,6 +14,7 @@ from topics.engine.block import AnyBlock
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
+from topics.model.config import Durability
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
@@ -30,7 +31,7 @@ from topics.storage.recovery import Recovered, Recovery
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
-from topics.storage.wal_writer import ShardWriter
+from topics.storage.wal_writer import ShardWriter, wal_files
 
 log = logging.getLogger("topics.store")
 
@@ -86,8 +87,9 @@ class Store:
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
-        if not await self.checkpointer.checkpoint(clean=False):
-            raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
+        for _ in range(self.checkpointer.first_checkpoints):
+            if not await self.checkpointer.checkpoint(clean=False):
+                raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
         await loop.run_in_executor(None, checkpoints.remove_orphans)
 
     async def close(self) -> None:
@@ -116,14 +118,17 @@ class Store:
         recovered = replayed.recovered
         heads = self._heads.read()
         replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
-        self._heads.create()
+        # Before the first checkpoint only this remembers what was lost.
+        disk_topics = (topic for topic in self._engine.topics if topic.config.durability is Durability.DISK)
+        self._heads.create({topic.topic_id: topic.assigned_seq for topic in disk_topics})
         names = self._shard_names()
         self._journal.open(
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
         )
         checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
-        stale = [self._shard_path(name) for name in recovered.shards if name not in names]
-        self.checkpointer.open(checkpoints, names, stale)
+        stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
+        stale_shards = [path for name in stale_lsns if wal_files(self._disk, path := self._shard_path(name))]
+        self.checkpointer.open(checkpoints, names, stale_shards, stale_lsns)
         return checkpoints
 
     def release(self) -> None:

@@ -4,11 +4,12 @@
        8   40   boot id     of the machine, as text, padded with zeros
       48    8   format      u64   1
       56    8   zero
-      64   16n  slots       topic_id u64, seq u64; topic_id 0 is a free slot
+      64   24n  slots       topic_id u64, seq u64, check u64 (of both); all zero is a free slot
 
 A write to a `disk` topic is acknowledged before its frame is on disk. The seq of each is stored here first, in a
 shared map: one memory store, no system call. After a process was killed the kernel still has it, so what was lost is
-known exactly. After a power cut (another boot id) the file says nothing, and the reserved ceilings have to do.
+known exactly. After a power cut (another boot id) the file says nothing, and the reserved ceilings have to do. So
+they have when a slot does not match its check: a store was cut short, or the file is damaged.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ HEADS_FORMAT = 1
 SLOTS_MIN = 1024
 
 _HEADER = Struct("<8s40sQ8x")
-_SLOT = Struct("<QQ")
+_SLOT = Struct("<QQQ")
+_CHECK = 0x5EA1_5EA1_5EA1_5EA1
 _pack_slot = _SLOT.pack_into
 
 
@@ -34,7 +36,6 @@ class Heads:
         self._directory = directory
         self._map: SharedBytes = bytearray()
         self._offsets: dict[int, int] = {}
-        self._used = 0
 
     def read(self) -> Mapping[int, int] | None:
         """What an earlier process of this boot left; None when there is nothing to rely on."""
@@ -47,38 +48,41 @@ class Heads:
         magic, found, version = _HEADER.unpack_from(content)
         if magic != MAGIC or found.rstrip(b"\0") != boot_id or version != HEADS_FORMAT:
             return None
-        slots = content[_HEADER.size : len(content) - (len(content) - _HEADER.size) % _SLOT.size]
-        return {topic_id: seq for topic_id, seq in _SLOT.iter_unpack(slots) if topic_id}
+        if (len(content) - _HEADER.size) % _SLOT.size:
+            return None
+        heads: dict[int, int] = {}
+        for topic_id, seq, check in _SLOT.iter_unpack(content[_HEADER.size :]):
+            if check == topic_id ^ seq ^ _CHECK and topic_id:
+                heads[topic_id] = seq
+            elif topic_id or seq or check:
+                return None
+        return heads
 
-    def create(self) -> None:
-        """Begins anew, with nothing noted."""
-        self._map = bytearray()
-        self._offsets = {}
-        self._used = 0
-        self._grow(SLOTS_MIN)
+    def create(self, heads: Mapping[int, int]) -> None:
+        """Begins anew, with these noted."""
+        self._offsets = {topic_id: _HEADER.size + number * _SLOT.size for number, topic_id in enumerate(heads)}
+        slots = b"".join(_SLOT.pack(topic_id, seq, topic_id ^ seq ^ _CHECK) for topic_id, seq in heads.items())
+        self._replace(_HEADER.pack(MAGIC, self._disk.boot_id().encode(), HEADS_FORMAT) + slots, 2 * len(heads))
+
+    def make_room(self, topic_id: int) -> None:
+        """Before the first `note` of a topic. Raises `DiskFailed` and changes nothing when there is none."""
+        if topic_id in self._offsets:
+            return
+        offset = _HEADER.size + len(self._offsets) * _SLOT.size
+        if offset >= len(self._map):
+            self._replace(bytes(self._map), 2 * len(self._offsets))
+        self._offsets[topic_id] = offset
 
     def note(self, topic_id: int, seq: int) -> None:
         """Hot: once per write."""
-        offset = self._offsets.get(topic_id)
-        if offset is None:
-            offset = self._new_slot(topic_id)
-        _pack_slot(self._map, offset, topic_id, seq)
+        _pack_slot(self._map, self._offsets[topic_id], topic_id, seq, topic_id ^ seq ^ _CHECK)
 
     def close(self) -> None:
         self._map = bytearray()
 
-    def _new_slot(self, topic_id: int) -> int:
-        self._used += 1
-        offset = _HEADER.size + (self._used - 1) * _SLOT.size
-        if offset >= len(self._map):
-            self._grow(2 * self._used)
-        self._offsets[topic_id] = offset
-        return offset
-
-    def _grow(self, slots: int) -> None:
-        """A larger file with the same slots takes the place of this one."""
-        content = bytes(self._map) or _HEADER.pack(MAGIC, self._disk.boot_id().encode(), HEADS_FORMAT)
-        content = content.ljust(_HEADER.size + slots * _SLOT.size, b"\0")
+    def _replace(self, content: bytes, slots: int) -> None:
+        """A file with this content, and room for that many slots, takes the place of the one there is."""
+        content = content.ljust(_HEADER.size + max(slots, SLOTS_MIN) * _SLOT.size, b"\0")
         with failing_as(self._path, "making room for heads"):
             self._disk.make_dir(self._directory)
             self._disk.remove(paths.temporary(self._path))

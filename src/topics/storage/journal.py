@@ -76,6 +76,10 @@ class DiskJournal(Generic[T]):
                 retry_after_s=_QUEUE_FULL_RETRY_AFTER_S,
                 retry_after_ms=_QUEUE_FULL_RETRY_AFTER_S * 1000,
             )
+        try:
+            self._heads.make_room(topic_id)
+        except DiskFailed as failure:
+            raise _storage_failed(failure) from failure
 
     def create_topic(
         self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
@@ -83,8 +87,8 @@ class DiskJournal(Generic[T]):
         body = TopicCreated(name, config, ceiling)
         return self._control(FrameKind.TOPIC_CREATE, topic_id, ts, body, gated=gated)
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> T | None:
-        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config), gated=True)
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> T | None:
+        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config, version), gated=True)
 
     def delete_topic(self, topic_id: int, ts: int) -> T | None:
         return self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)
@@ -114,9 +118,8 @@ class DiskJournal(Generic[T]):
         if key is not None:
             records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
         frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
-        ticket = self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
         self._heads.note(topic_id, first_seq + len(frames) - 1)
-        return ticket
+        return self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

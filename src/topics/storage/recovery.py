@@ -37,7 +37,7 @@ class RecoveryTarget(Protocol):
 
     def topic_created(self, topic_id: int, ts: int, created: TopicCreated) -> None: ...
 
-    def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None: ...
+    def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None: ...
 
     def topic_deleted(self, topic_id: int) -> None: ...
 
@@ -104,7 +104,8 @@ class Recovery:
             self._target.load_topic(image, self._load_segments(image))
         frames = 0
         self._replays = {
-            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0)) for name in self._shard_names()
+            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0))
+            for name in sorted({*self._shard_names(), *absorbed})
         }
         total = sum(replay.total_bytes for replay in self._replays.values()) or 1
         for replay in self._replays.values():
@@ -151,7 +152,8 @@ class Recovery:
             self._highest_topic_id = max(self._highest_topic_id, topic_id)
             target.topic_created(topic_id, ts, _created(payload))
         elif kind == FrameKind.CONFIG_UPDATE:
-            target.config_updated(topic_id, ts, _updated(payload).config)
+            updated = _updated(payload)
+            target.config_updated(topic_id, ts, updated.config, updated.version)
         elif kind == FrameKind.TOPIC_DELETE:
             target.topic_deleted(topic_id)
         elif kind == FrameKind.DELETE:

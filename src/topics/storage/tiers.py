@@ -4,7 +4,7 @@ Relocation copies a segment to the cold tier and syncs it; only then does a snap
 that is the hot copy removed. Every step may be repeated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
@@ -71,12 +71,17 @@ class Tiers:
             with failing_as(directory, "removing a topic"):
                 self._disk.remove_tree(directory)
 
-    def remove_orphans(self, known: Mapping[int, Mapping[int, SegmentImage]]) -> None:
-        """Removes the segments and topics that `known` does not have in that tier."""
+    def remove_orphans(
+        self,
+        known: Mapping[int, Mapping[int, SegmentImage]],
+        kept_segments: Set[tuple[int, int, bool]],
+        kept_topics: Set[int],
+    ) -> None:
+        """Removes the segments and topics that `known` does not have in that tier, but for the kept ones."""
         for root in self._roots():
             for name in self._disk.list_dir(paths.topics_dir(root)):
                 topic_id = paths.parse_topic_name(name)
-                if topic_id is None:
+                if topic_id is None or topic_id in kept_topics:
                     continue
                 if topic_id not in known:
                     self.remove_topic(topic_id)
@@ -89,7 +94,10 @@ class Tiers:
                             self._disk.remove(f"{directory}/{entry}")
                         continue
                     segment = known[topic_id].get(parsed[0])
-                    if segment is None or segment.cleared or segment.cold != (root == self._cold_root):
+                    cold = root == self._cold_root
+                    if (topic_id, parsed[0], cold) in kept_segments:
+                        continue
+                    if segment is None or segment.cleared or segment.cold != cold:
                         remove_segment(self._disk, directory, parsed[0])
 
     def _roots(self) -> list[str]:
