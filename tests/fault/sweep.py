@@ -63,9 +63,10 @@ def check_recovery(workload: Workload, disk: FakeDisk, call: int) -> None:
     state = state_of(server)
     calls = disk.mutating_calls
 
-    # Recovering again, after a kill or a power cut right behind the first time, gives the same.
+    # Recovering again, after a kill or a power cut right behind the first time, gives the same. Of what it has
+    # reserved and not used nobody knows after a power cut, so a `disk` topic tells that as lost.
     assert state_of(recovered(disk.crash_keep_all(), workload, shards)) == state
-    assert state_of(recovered(disk.crash_drop_all(), workload, shards)) == state
+    assert _records_of(recovered(disk.crash_drop_all(), workload, shards)) == _records_of(server)
 
     # A crash during recovery does no harm either.
     interrupted = untouched.crash_keep_all()
@@ -103,3 +104,10 @@ def check_it_works(server: SimulatedServer, disk: FakeDisk, workload: Workload, 
 def _kept_state(server: SimulatedServer) -> dict[str, object]:
     resident = {topic.name for topic in server.engine.topics if topic.config.durability is Durability.EPHEMERAL}
     return {name: state for name, state in state_of(server).items() if name not in resident}
+
+
+def _records_of(server: SimulatedServer) -> dict[str, object]:
+    return {
+        topic.name: (topic.topic_id, topic.config, server.read_all(topic.name).records, dict(topic.keys.items()))
+        for topic in server.engine.topics
+    }

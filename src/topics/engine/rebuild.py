@@ -144,6 +144,7 @@ class Rebuild:
         ceilings say how far it may have been.
         """
         self._engine.reset_totals()
+        self._drop_failed_topics()
         self._engine.return_changes([], self._removed)
         self._engine.next_topic_id = max(self._engine.next_topic_id, next_topic_id)
         for topic in self._by_id.values():
@@ -155,6 +156,16 @@ class Rebuild:
             topic.assigned_seq = log.head_seq
             topic.assigned_ts = log.last_ts
             self._engine.apply_add_topic(topic)
+
+    def _drop_failed_topics(self) -> None:
+        """Of two topics with one name the older was refused: its disk failed while it was made, and the name was
+        taken by the next one, on another shard."""
+        by_name: dict[str, Topic] = {}
+        for topic in sorted(self._by_id.values(), key=lambda topic: topic.topic_id):
+            older = by_name.get(topic.name)
+            if older is not None:
+                self.topic_deleted(older.topic_id)
+            by_name[topic.name] = topic
 
 
 def _lose_resident(log: TopicLog) -> None:

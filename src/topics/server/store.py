@@ -22,7 +22,7 @@ from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import paths
 from topics.storage.checkpoint import Checkpoints
-from topics.storage.errors import DiskFailed
+from topics.storage.errors import DiskFailed, failing_as
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -73,10 +73,12 @@ class Store:
 
     def acquire(self) -> None:
         """Makes the directory if it is not there, and takes it for this process."""
-        self._disk.make_dir(self._root)
-        if self._settings.cold_dir:
-            self._disk.make_dir(self._settings.cold_dir)
-        self._lock = self._disk.lock(paths.lock_path(self._root))
+        for directory in (self._root, self._settings.cold_dir):
+            if directory:
+                with failing_as(directory, "making the directory"):
+                    self._disk.make_dir(directory)
+        with failing_as(self._root, "locking"):
+            self._lock = self._disk.lock(paths.lock_path(self._root))
 
     async def recover(self, progress: Callable[[float], None]) -> None:
         """Brings back everything that was promised, and leaves the directory ready for writing."""

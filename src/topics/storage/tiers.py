@@ -91,7 +91,8 @@ class Tiers:
                     parsed = paths.parse_segment_name(entry)
                     if parsed is None:
                         if paths.is_temporary(entry):
-                            self._disk.remove(f"{directory}/{entry}")
+                            with failing_as(directory, "removing a left-over file"):
+                                self._disk.remove(f"{directory}/{entry}")
                         continue
                     segment = known[topic_id].get(parsed[0])
                     cold = root == self._cold_root

@@ -58,16 +58,17 @@ def wal_files(disk: Disk, directory: str) -> list[WalFile]:
 
 def truncate_tail(disk: Disk, path: str, offset: int) -> None:
     """Cut a torn tail off for good. A file torn at 0 holds nothing and goes altogether."""
-    if offset == 0:
-        disk.remove(path)
-        disk.sync_dir(paths.parent(path))
-        return
-    file = disk.open_append(path)
-    try:
-        file.truncate(offset)
-        file.full_sync()
-    finally:
-        file.close()
+    with failing_as(path, "cutting a torn tail"):
+        if offset == 0:
+            disk.remove(path)
+            disk.sync_dir(paths.parent(path))
+            return
+        file = disk.open_append(path)
+        try:
+            file.truncate(offset)
+            file.full_sync()
+        finally:
+            file.close()
 
 
 class ShardWriter:

@@ -22,6 +22,7 @@ from msgspec import Raw, convert, structs
 from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic_log import ReadOptions
+from topics.errors import StorageFailed
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
 from topics.model.record import NewRecord
@@ -85,13 +86,14 @@ class SimulatedServer:
                 raise DiskFailed(DATA_DIR, "the first checkpoint", OSError("refused"))
         checkpoints.remove_orphans()
 
-    def stop(self) -> None:
-        """Stops in order, as after SIGTERM."""
-        self.checkpoint(clean=True)
+    def stop(self) -> bool:
+        """Stops in order, as after SIGTERM. False when the disk did not take everything."""
+        clean = self.checkpoint(clean=True)
         self.checkpointer.close()
         for shard in self.journal.shards:
             shard.close()
         self.store.release()
+        return clean and all(shard.failure is None for shard in self.journal.shards)
 
     def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
         """False when the disk refused it. `during` is called between the steps with the name of the one just done:
@@ -108,7 +110,7 @@ class SimulatedServer:
             between("capture")
             self.sync()
             result = self.checkpointer.write(progress, clean=clean)
-        except StorageError:
+        except (StorageError, StorageFailed):
             self.checkpointer.give_up(progress)
             return False
         between("write")
