@@ -10,6 +10,7 @@ import pytest
 
 from fault.sweep import EXHAUSTIVE, TORN_BYTES, calls_of, check_recovery, run_until, survivors
 from fault.workload import Workload, WorkloadEnded
+from topics.errors import StorageFailed
 from topics.storage.errors import DiskFailed
 from topics.testing.fake_disk import FakeDisk
 
@@ -64,7 +65,7 @@ def test_a_failing_call_breaks_no_promise(
         workload.disk_fails = True
         try:
             workload.run(OPERATIONS, after_each=workload.check)
-        except (WorkloadEnded, DiskFailed):
+        except (WorkloadEnded, DiskFailed, StorageFailed):
             # It stopped, or did not start: a start on a disk that is well again follows.
             workload.history.note_floors(workload.server.engine)
         for _, survivor in survivors(disk, call):

@@ -69,6 +69,7 @@ class Checkpointer:
         self._absorbed: dict[str, int] | None = None
         self._wal_bytes_absorbed = 0
         self.failures_total = 0
+        self.last_failure: StorageError | StorageFailed | None = None
 
     def open(
         self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: list[str], stale_lsns: dict[str, int]
@@ -106,7 +107,8 @@ class Checkpointer:
 
     async def checkpoint(self, *, clean: bool) -> bool:
         """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable."""
-        if any(shard.failure is not None for shard in self._journal.shards):
+        if (failure := self._journal.failure) is not None:
+            self.last_failure = failure
             return False
         progress = self.begin()
         loop = asyncio.get_running_loop()
@@ -116,8 +118,7 @@ class Checkpointer:
             await self._barrier()
             result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
         except (StorageError, StorageFailed) as error:
-            self.failures_total += 1
-            self.give_up(progress)
+            self.give_up(progress, error)
             log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
             return False
         self.settle(progress, result)
@@ -167,8 +168,10 @@ class Checkpointer:
         self._absorbed = progress.lsns
         self._wal_bytes_absorbed = progress.wal_bytes
 
-    def give_up(self, progress: Progress) -> None:
+    def give_up(self, progress: Progress, error: StorageError | StorageFailed) -> None:
         """The disk refused: everything captured is still to be written."""
+        self.failures_total += 1
+        self.last_failure = error
         self._engine.return_changes(progress.changed, progress.removed)
 
     def close(self) -> None:

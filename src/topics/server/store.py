@@ -22,7 +22,7 @@ from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import paths
 from topics.storage.checkpoint import Checkpoints
-from topics.storage.errors import DiskFailed, failing_as
+from topics.storage.errors import failing_as
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -91,7 +91,8 @@ class Store:
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
         for _ in range(self.checkpointer.first_checkpoints):
             if not await self.checkpointer.checkpoint(clean=False):
-                raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
+                assert self.checkpointer.last_failure is not None
+                raise self.checkpointer.last_failure
         await loop.run_in_executor(None, checkpoints.remove_orphans)
 
     async def close(self) -> None:

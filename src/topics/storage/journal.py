@@ -52,6 +52,11 @@ class DiskJournal(Generic[T]):
     def shards(self) -> list[CommitThread[T]]:
         return self._shards
 
+    @property
+    def failure(self) -> DiskFailed | None:
+        """What made a shard read-only, if any is."""
+        return next((shard.failure for shard in self._shards if shard.failure is not None), None)
+
     def on_durable(self, tickets: list[T], sync_ns: int) -> None:
         """Called on a shard's thread."""
         self._deliver(lambda: _resolve(tickets, None, sync_ns))

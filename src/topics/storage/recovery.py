@@ -189,7 +189,13 @@ class Recovery:
                 if reader.count != segment.count:
                     raise CorruptFile(path, size, f"{reader.count} records where {segment.count} are due")
                 records = reader.slices(0, reader.count, with_deleted=True)
-                tails.append((segment, records, [reader.deleted(position) for position in range(reader.count)]))
+                deleted = [reader.deleted(position) for position in range(reader.count)]
+                dead_below = max(image.earliest_seq - segment.first_seq, 0)
+                left = deleted[dead_below:].count(False)
+                if left > segment.live_count:
+                    marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
+                    raise CorruptFile(path, 0, marked)
+                tails.append((segment, records, deleted))
         return tails
 
     def _shard_names(self) -> Iterator[str]:

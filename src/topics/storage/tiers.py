@@ -8,9 +8,10 @@ from collections.abc import Mapping, Set
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
-from topics.storage.errors import failing_as
+from topics.storage.errors import CorruptFile, failing_as
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
+from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment
 
 
@@ -33,10 +34,19 @@ class Tiers:
         """Copies what is beyond the hot bounds to the cold tier, durably; returns which those were."""
         if not self._cold_root:
             return []
-        moving = self._beyond_hot(segments)
+        moving = [first_seq for first_seq in self._beyond_hot(segments) if self._is_whole(topic_id, first_seq)]
         for first_seq in moving:
             self._copy(topic_id, first_seq)
         return moving
+
+    def _is_whole(self, topic_id: int, first_seq: int) -> bool:
+        """A damaged segment stays where it is: who reads it is told which file it was."""
+        reader = SegmentReader(self._disk, self.directory(topic_id, cold=False), first_seq)
+        try:
+            reader.slices(0, reader.count, with_deleted=True)
+        except CorruptFile:
+            return False
+        return True
 
     def _beyond_hot(self, segments: Mapping[int, SegmentImage]) -> list[int]:
         hot = [segment for segment in segments.values() if segment.sealed and not segment.cold and not segment.cleared]

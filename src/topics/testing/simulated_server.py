@@ -29,7 +29,7 @@ from topics.model.record import NewRecord
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
 from topics.server.settings import read_settings
-from topics.storage.errors import DiskFailed, StorageError
+from topics.storage.errors import StorageError
 from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
@@ -83,7 +83,8 @@ class SimulatedServer:
         checkpoints = self.store.open(self.store.replay(lambda _: None))
         for _ in range(self.checkpointer.first_checkpoints):
             if not self.checkpoint():
-                raise DiskFailed(DATA_DIR, "the first checkpoint", OSError("refused"))
+                assert self.checkpointer.last_failure is not None
+                raise self.checkpointer.last_failure
         checkpoints.remove_orphans()
 
     def stop(self) -> bool:
@@ -93,13 +94,14 @@ class SimulatedServer:
         for shard in self.journal.shards:
             shard.close()
         self.store.release()
-        return clean and all(shard.failure is None for shard in self.journal.shards)
+        return clean and self.journal.failure is None
 
     def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
         """False when the disk refused it. `during` is called between the steps with the name of the one just done:
         "begin", "barrier", "capture", "write"; what it does then happens while the checkpoint runs."""
         between = during or (lambda _: None)
-        if any(shard.failure is not None for shard in self.journal.shards):
+        if (failure := self.journal.failure) is not None:
+            self.checkpointer.last_failure = failure
             return False
         progress = self.checkpointer.begin()
         between("begin")
@@ -110,8 +112,8 @@ class SimulatedServer:
             between("capture")
             self.sync()
             result = self.checkpointer.write(progress, clean=clean)
-        except (StorageError, StorageFailed):
-            self.checkpointer.give_up(progress)
+        except (StorageError, StorageFailed) as error:
+            self.checkpointer.give_up(progress, error)
             return False
         between("write")
         self.checkpointer.settle(progress, result)
