@@ -1,0 +1,1 @@
+"""Whole servers as processes, on real disks."""
