@@ -96,7 +96,9 @@ class Instance:
     writes: list[Written] = field(default_factory=list)
     deletes: list[Deleted] = field(default_factory=list)
     removed: Operation | None = None
+    failed: bool = False  # the disk failed while it was made: nobody was told that it exists
     live_floor: int = 1
+    _latest: dict[int, Written] = field(default_factory=dict)
 
     @property
     def config(self) -> TopicConfig:
@@ -111,8 +113,24 @@ class Instance:
     def was_ever(self, test: Callable[[TopicConfig], bool]) -> bool:
         return any(test(each.config) for each in self.configs)
 
+    def add(self, write: Written) -> None:
+        self.writes.append(write)
+        self._latest.update(dict.fromkeys(write.texts, write))
+
+    def take_back(self, operation: Operation) -> None:
+        """It was refused before anything of it was written."""
+        self.configs = [self.configs[0], *(each for each in self.configs[1:] if each.operation is not operation)]
+        self.deletes = [each for each in self.deletes if each.operation is not operation]
+        if self.removed is operation:
+            self.removed = None
+        writes, self.writes, self._latest = self.writes, [], {}
+        for write in writes:
+            if write.operation is not operation:
+                self.add(write)
+
     def write_of(self, seq: int) -> Written | None:
-        return next((write for write in reversed(self.writes) if seq in write.texts), None)
+        """The last write that was given this seq: those of records nobody was promised may be given again."""
+        return self._latest.get(seq)
 
 
 class History:
@@ -124,25 +142,10 @@ class History:
         self._numbers += 1
         return Operation(self._numbers, gated, shard)
 
-    def forget(self, operation: Operation) -> None:
-        """It was refused before anything of it was written."""
-        for life in list(self.instances):
-            life.configs = [each for each in life.configs if each.operation is not operation or each is life.configs[0]]
-            life.writes = [each for each in life.writes if each.operation is not operation]
-            life.deletes = [each for each in life.deletes if each.operation is not operation]
-            if life.removed is operation:
-                life.removed = None
-            if (
-                not (life.created.acked or life.writes)
-                and life.created.end_lsn is None
-                and life.created.number >= operation.number - 1
-            ):
-                self.instances.remove(life)
-
     def current(self, name: str) -> Instance | None:
         for instance in reversed(self.instances):
             if instance.name == name:
-                return None if instance.removed is not None else instance
+                return None if instance.failed or instance.removed is not None else instance
         return None
 
     def names(self) -> list[str]:
@@ -181,6 +184,9 @@ class History:
             found = next((life for life in lives if life.topic_id == topic.topic_id), None)
             assert found is not None, f"{name}: topic {topic.topic_id} was never made"
             assert found.removed is None or not found.removed.acked, f"{name}: a deleted topic is back"
+            for life in lives:
+                promised = life.created.is_durable and life.removed is None and not life.failed
+                assert life is found or not promised, f"{name}: topic {found.topic_id} hides topic {life.topic_id}"
             check_instance(found, server, now_ms)
         unknown = {topic.name for topic in server.engine.topics} - set(self.names())
         assert not unknown, f"topics nobody made: {unknown}"

@@ -15,6 +15,7 @@ from topics.errors import StorageFailed
 from topics.model.config import DEFAULT_CONFIG, Durability, TopicConfig, TopicConfigPatch, merge
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch, parse_match
+from topics.storage.errors import DiskFailed
 from topics.storage.journal import shard_of
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
@@ -63,6 +64,10 @@ def new_server(disk: FakeDisk, clock: FakeClock, shards: int, *, lazy: bool = Fa
     )
 
 
+class WorkloadEnded(Exception):
+    """A server whose disk has failed was stopped: what comes next depends on what is left."""
+
+
 class Workload:
     def __init__(self, disk: FakeDisk, seed: int) -> None:
         self.disk = disk
@@ -82,6 +87,11 @@ class Workload:
             if after_each is not None:
                 after_each()
         self.server.stop()
+
+    def check(self) -> None:
+        """What the running server shows is what clients were told."""
+        self.history.note_floors(self.server.engine)
+        self.history.check(self.server, self.clock.now_ms())
 
     def one(self, *, nested: bool = False) -> None:
         """One operation, as the seed has it."""
@@ -109,7 +119,7 @@ class Workload:
         elif kind < 0.96:
             self.checkpoint()
         elif kind < 0.98:
-            self.server.sync()
+            self._sync()
         else:
             self.restart()
 
@@ -129,7 +139,7 @@ class Workload:
             life = self._made(name, created, config)
         operation = self._operation(life, config.durability)
         write = _written(operation, records, node, first_seq, ts, key, config.durability)
-        life.writes.append(write)
+        life.add(write)
         with self._refusable(life, operation):
             creating = CONFIGS[name] if topic is None else None
             appended = self.server.hand_over(name, records, key=key, node=node, config=creating)
@@ -176,6 +186,8 @@ class Workload:
         operation = self._operation(life, Durability.FSYNC)
         base = DEFAULT_CONFIG if life is None else life.config
         config = merge(name, base, _patch(change), exists=life is not None)
+        if life is not None and config == life.config:
+            return
         if life is None:
             life = self._made(name, operation, config)
         else:
@@ -188,10 +200,10 @@ class Workload:
         life = self._life(name)
         if self._topic(life) is None or life is None:
             return
-        life.removed = self._operation(life, Durability.FSYNC)
-        with self._refusable(life, life.removed):
+        removed = life.removed = self._operation(life, Durability.FSYNC)
+        with self._refusable(life, removed):
             self.server.delete_topic(name)
-            life.removed.returned = True
+            removed.returned = True
 
     def checkpoint(self) -> None:
         choice = self._choice
@@ -210,11 +222,21 @@ class Workload:
     def restart(self) -> None:
         """A clean stop, and a start with another number of shards."""
         began = self.history.last_number
-        self.server.stop()
+        self._sync()
+        self.history.note_floors(self.server.engine)
+        if not self.server.stop():
+            raise WorkloadEnded
         self.history.absorb(began)
         self.shards = self._choice.choice(SHARD_COUNTS)
         self.server = new_server(self.disk, self.clock, self.shards)
         self.server.start()
+
+    def _sync(self) -> None:
+        try:
+            self.server.sync()
+        except (StorageFailed, DiskFailed):
+            if not self.disk_fails:
+                raise
 
     # Noting
 
@@ -227,7 +249,7 @@ class Workload:
         topic = self.server.engine.topics.by_id(life.topic_id)
         if topic is None:
             # Its creation is still under way: let it finish.
-            self.server.sync()
+            self._sync()
             topic = self.server.engine.topics.by_id(life.topic_id)
         return topic
 
@@ -251,8 +273,9 @@ class Workload:
         except StorageFailed:
             if not self.disk_fails:
                 raise
+            life.failed = self.server.engine.topics.by_id(life.topic_id) is None
             if failed_before:
-                self.history.forget(operation)
+                life.take_back(operation)
         else:
             assert not failed_before, "a server whose disk has failed took an operation"
 

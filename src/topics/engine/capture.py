@@ -25,6 +25,7 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
             topic_id=topic.topic_id,
             name=topic.name,
             config=topic.config,
+            config_version=topic.config_version,
             head_seq=log.head_seq,
             earliest_seq=log.earliest_seq,
             last_ts=log.last_ts,

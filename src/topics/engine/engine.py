@@ -134,8 +134,9 @@ class Engine:
         if config == topic.config:
             return PutTopic(topic, created=False, commit=None)
         self._journal.admit(topic.topic_id)
-        commit = self._journal.update_config(topic.topic_id, now_ms, config)
-        self._when_durable(name, commit, lambda: self.apply_config(topic, config, self._clock.now_ms()))
+        version = topic.config_version + 1
+        commit = self._journal.update_config(topic.topic_id, now_ms, config, version)
+        self._when_durable(name, commit, lambda: self.apply_config(topic, config, version, self._clock.now_ms()))
         return PutTopic(topic, created=False, commit=commit)
 
     def find_topic(self, name: str) -> Topic | None:
@@ -488,9 +489,10 @@ class Engine:
         topic.deleted = True
         self.on_change(topic)
 
-    def apply_config(self, topic: Topic, config: TopicConfig, now_ms: int) -> None:
+    def apply_config(self, topic: Topic, config: TopicConfig, version: int, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
         topic.config = config
+        topic.config_version = version
         topic.log.keep_resident(config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)
         self._current(topic, now_ms)

@@ -61,7 +61,7 @@ class Journal(Protocol):
         self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
     ) -> Commit | None: ...
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> Commit | None: ...
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None: ...
 
     def delete_topic(self, topic_id: int, ts: int) -> Commit | None: ...
 
@@ -113,7 +113,7 @@ class NoJournal:
     ) -> None:
         return None
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> None:
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
         return None
 
     def delete_topic(self, topic_id: int, ts: int) -> None:

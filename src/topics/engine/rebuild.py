@@ -70,6 +70,7 @@ class Rebuild:
         log.keep_resident(image.config.durability is Durability.EPHEMERAL)
         topic = Topic(image.name, image.topic_id, image.config, log)
         topic.last_write_ts = image.last_write_ts
+        topic.config_version = image.config_version
         topic.noted_ttl_seq = image.ttl_lost_seq
         topic.ceiling = topic.requested_ceiling = image.ceiling
         for cursor in image.cursors:
@@ -90,9 +91,11 @@ class Rebuild:
         topic.ceiling = topic.requested_ceiling = created.ceiling
         self._by_id[topic_id] = topic
 
-    def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None:
-        if topic := self._by_id.get(topic_id):
-            self._engine.apply_config(topic, config, ts)
+    def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
+        topic = self._by_id.get(topic_id)
+        # One the image has already is over: applied again, its cap would take records written after it.
+        if topic is not None and version > topic.config_version:
+            self._engine.apply_config(topic, config, version, ts)
 
     def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None:
         if topic := self._by_id.get(topic_id):
@@ -150,6 +153,7 @@ class Rebuild:
         ceilings say how far it may have been.
         """
         self._engine.reset_totals()
+        self._drop_failed_topics()
         self._engine.return_changes([], self._removed)
         self._engine.next_topic_id = max(self._engine.next_topic_id, next_topic_id)
         for topic in self._by_id.values():
@@ -163,6 +167,16 @@ class Rebuild:
             topic.assigned_seq = log.head_seq
             topic.assigned_ts = log.last_ts
             self._engine.apply_add_topic(topic)
+
+    def _drop_failed_topics(self) -> None:
+        """Of two topics with one name the older was refused: its disk failed while it was made, and the name was
+        taken by the next one, on another shard."""
+        by_name: dict[str, Topic] = {}
+        for topic in sorted(self._by_id.values(), key=lambda topic: topic.topic_id):
+            older = by_name.get(topic.name)
+            if older is not None:
+                self.topic_deleted(older.topic_id)
+            by_name[topic.name] = topic
 
 
 def _lose_resident(log: TopicLog) -> None:

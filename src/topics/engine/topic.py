@@ -43,6 +43,7 @@ class Topic:
         "assigned_ts",
         "ceiling",
         "config",
+        "config_version",
         "cursors",
         "deleted",
         "durable_seq",
@@ -65,6 +66,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.config = config
+        self.config_version = 0  # how often it was changed
         self.log = log
         self.keys = IdempotencyKeys()
         self.cursors: dict[str, NamedCursor] = {}

@@ -45,6 +45,7 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     topic_id: int
     name: str
     config: TopicConfig
+    config_version: int
     head_seq: int
     earliest_seq: int
     last_ts: int

@@ -22,9 +22,13 @@ class CursorSet(Struct, frozen=True):
 
 
 class ConfigUpdated(Struct, frozen=True, omit_defaults=True):
-    """What is kept with a topic changed: its configuration, or a named cursor."""
+    """What is kept with a topic changed: its configuration, or a named cursor.
+
+    `version` counts the changes of the configuration, so that one a snapshot has is told from a later one.
+    """
 
     config: TopicConfig | None = None
+    version: int = 0
     cursor: CursorSet | None = None
 
 

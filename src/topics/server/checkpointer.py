@@ -24,7 +24,7 @@ from topics.engine.topic import Topic
 from topics.errors import StorageFailed
 from topics.model.capture import TopicCapture
 from topics.storage.checkpoint import CheckpointResult, Checkpoints
-from topics.storage.errors import StorageError
+from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.journal import DiskJournal
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
 from topics.storage.segments import Segments
@@ -64,18 +64,29 @@ class Checkpointer:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._checkpoints: Checkpoints | None = None
         self._shard_names: list[str] = []
-        self._stale_shards: dict[str, int] = {}
+        self._stale_shards: list[str] = []
+        self._stale_lsns: dict[str, int] = {}
         self._absorbed: dict[str, int] | None = None
         self._under_way: asyncio.Task[bool] | None = None
         self._wal_bytes_absorbed = 0
         self.failures_total = 0
+        self.last_failure: StorageError | StorageFailed | None = None
 
-    def open(self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: dict[str, int]) -> None:
-        """`stale_shards`: those of a shard count that is no more, with the lsn after their last frame. They go with
-        what the first checkpoint leaves behind; until then snapshots say that nothing of them is to be replayed."""
+    def open(
+        self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: list[str], stale_lsns: dict[str, int]
+    ) -> None:
+        """`stale_shards`: those of a shard count that is no more that have files; they go at the second checkpoint.
+        `stale_lsns`: how far those were replayed, which every snapshot has to say as long as they may be found."""
         self._checkpoints = checkpoints
         self._shard_names = shard_names
         self._stale_shards = stale_shards
+        self._stale_lsns = stale_lsns
+
+    @property
+    def first_checkpoints(self) -> int:
+        """How many are due before anything is served: one, and after a change of the shard count another one, so
+        that no snapshot is left whose frames are spread over old and new shards."""
+        return 2 if self._stale_shards else 1
 
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
@@ -106,7 +117,8 @@ class Checkpointer:
         return await asyncio.shield(self._under_way)
 
     async def _checkpoint(self, *, clean: bool) -> bool:
-        if any(shard.failure is not None for shard in self._journal.shards):
+        if (failure := self._journal.failure) is not None:
+            self.last_failure = failure
             return False
         progress = self.begin()
         loop = asyncio.get_running_loop()
@@ -116,8 +128,7 @@ class Checkpointer:
             await self._barrier()
             result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
         except (StorageError, StorageFailed) as error:
-            self.failures_total += 1
-            self.give_up(progress)
+            self.give_up(progress, error)
             log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
             return False
         self.settle(progress, result)
@@ -128,7 +139,7 @@ class Checkpointer:
     def begin(self) -> Progress:
         """Notes up to where the WAL will be absorbed."""
         shards = zip(self._shard_names, self._journal.shards, strict=True)
-        lsns = self._stale_shards | {name: shard.submitted_lsn for name, shard in shards}
+        lsns = self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
         return Progress(lsns, self._wal_bytes())
 
     def capture(self, progress: Progress) -> None:
@@ -144,13 +155,18 @@ class Checkpointer:
         result = self._checkpoints.write(
             progress.captures, progress.removed, progress.next_topic_id, progress.lsns, clean=clean
         )
-        if self._absorbed is not None:
-            stale, self._stale_shards = self._stale_shards, {}
-            self._checkpoints.remove_shards(stale)
+        if self._absorbed is not None and self._stale_shards:
+            try:
+                self._checkpoints.remove_shards(self._stale_shards)
+            except DiskFailed as failure:
+                return result._replace(removal_failure=failure)
+            self._stale_shards = []
         return result
 
     def settle(self, progress: Progress, result: CheckpointResult) -> None:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
+        if result.removal_failure is not None:
+            log.error("what is no longer needed could not be removed: %s", result.removal_failure.message)
         for topic, captured in zip(progress.changed, progress.captures, strict=True):
             for block in captured.blocks:
                 settle(topic, block, self._seal)
@@ -162,8 +178,10 @@ class Checkpointer:
         self._absorbed = progress.lsns
         self._wal_bytes_absorbed = progress.wal_bytes
 
-    def give_up(self, progress: Progress) -> None:
+    def give_up(self, progress: Progress, error: StorageError | StorageFailed) -> None:
         """The disk refused: everything captured is still to be written."""
+        self.failures_total += 1
+        self.last_failure = error
         self._engine.return_changes(progress.changed, progress.removed)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
 from topics.errors import ConfigurationError
+from topics.model.config import Durability
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
@@ -23,7 +24,6 @@ from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import paths
 from topics.storage.checkpoint import Checkpoints
-from topics.storage.errors import DiskFailed
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -32,7 +32,7 @@ from topics.storage.recovery import Recovered, Recovery
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
-from topics.storage.wal_writer import ShardWriter
+from topics.storage.wal_writer import ShardWriter, wal_files
 
 log = logging.getLogger("topics.store")
 
@@ -91,22 +91,22 @@ class Store:
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
-        recovered = replayed.recovered
-        if set(recovered.shards) <= set(self._shard_names()):
-            await loop.run_in_executor(None, self._mark_running, checkpoints, recovered)
+        if self.checkpointer.first_checkpoints == 1:
+            await loop.run_in_executor(None, self.mark_running, checkpoints, replayed.recovered)
             self._settling = loop.create_task(self._settle_in(checkpoints))
         elif not await self._settle_in(checkpoints):
-            # With another number of shards a topic's frames would be in two places, in no order.
-            raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
+            assert self.checkpointer.last_failure is not None
+            raise self.checkpointer.last_failure
 
-    def _mark_running(self, checkpoints: Checkpoints, recovered: Recovered) -> None:
+    def mark_running(self, checkpoints: Checkpoints, recovered: Recovered) -> None:
         """The same snapshot again, but no clean stop's. Enough to serve: what was replayed is in the WAL still."""
         checkpoints.write([], [], self._engine.next_topic_id, recovered.absorbed, clean=False)
 
     async def _settle_in(self, checkpoints: Checkpoints) -> bool:
-        """The first checkpoint of this process; after it, what an earlier one left behind can go."""
-        if not await self.checkpointer.checkpoint(clean=False):
-            return False
+        """The first checkpoints of this process; after them, what an earlier one left behind can go."""
+        for _ in range(self.checkpointer.first_checkpoints):
+            if not await self.checkpointer.checkpoint(clean=False):
+                return False
         await asyncio.get_running_loop().run_in_executor(None, checkpoints.remove_orphans)
         return True
 
@@ -138,17 +138,17 @@ class Store:
         recovered = replayed.recovered
         heads = self._heads.read()
         replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
-        self._heads.create()
-        for topic in self._engine.topics:
-            # Until the first checkpoint this is all that knows of seqs a crash has taken.
-            self._heads.note(topic.topic_id, topic.assigned_seq)
+        # Before the first checkpoint only this remembers what was lost.
+        disk_topics = (topic for topic in self._engine.topics if topic.config.durability is Durability.DISK)
+        self._heads.create({topic.topic_id: topic.assigned_seq for topic in disk_topics})
         names = self._shard_names()
         self._journal.open(
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
         )
         checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
-        stale = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
-        self.checkpointer.open(checkpoints, names, stale)
+        stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
+        stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]
+        self.checkpointer.open(checkpoints, names, stale_shards, stale_lsns)
         return checkpoints
 
     def release(self) -> None:
@@ -190,13 +190,9 @@ class Store:
         count = self._settings.wal_shards
         return [""] if count == 1 else [paths.shard_name(number) for number in range(count)]
 
-    def _shard_path(self, name: str) -> str:
-        wal = paths.wal_dir(self._root)
-        return f"{wal}/{name}" if name else wal
-
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
-        writer = ShardWriter(self._disk, self._shard_path(name), number, self._wal_file_bytes, first_lsn)
+        writer = ShardWriter(self._disk, paths.shard_path(self._root, name), number, self._wal_file_bytes, first_lsn)
         return CommitThread(
             writer,
             self._clock,

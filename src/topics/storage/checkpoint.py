@@ -33,9 +33,11 @@ APPENDERS_OPEN_MAX = 256
 
 
 class CheckpointResult(NamedTuple):
-    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq)."""
+    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq). The checkpoint is
+    durable also when the disk refused to remove what is no longer needed; that is tried again."""
 
     moved: list[tuple[int, int]]
+    removal_failure: DiskFailed | None
 
 
 class Checkpoints:
@@ -50,6 +52,7 @@ class Checkpoints:
         self._segments: dict[int, dict[int, SegmentImage]] = {}
         self._appenders: OrderedDict[tuple[int, int], SegmentAppender] = OrderedDict()
         # Segments as (topic_id, first_seq, cold), and topics: nothing but the previous snapshot points to them.
+        self._unsure: int | None = None
         self._doomed: list[tuple[int, int, bool]] = []
         self._doomed_topics: list[int] = []
         for image in known:
@@ -67,9 +70,10 @@ class Checkpoints:
     ) -> CheckpointResult:
         """Durable when it returns. On `DiskFailed` the last snapshot and all it needs are untouched."""
         try:
+            self._take_back_unsure()
             return self._write(captures, removed_topics, next_topic_id, shards, clean=clean)
         except DiskFailed:
-            # What is in the files beyond the last snapshot is unknown: the next try cuts them back to that.
+            # What is in the files now is unknown: the next try goes back to what the last snapshot relies on.
             self.close()
             raise
 
@@ -84,7 +88,6 @@ class Checkpoints:
     ) -> CheckpointResult:
         doomed: list[tuple[int, int, bool]] = []
         moved: list[tuple[int, int]] = []
-        # Copies, taken over once the snapshot is saved: until then the last one is what counts.
         all_encoded, all_segments = dict(self._encoded), dict(self._segments)
         for captured in captures:
             topic_id = captured.image.topic_id
@@ -97,19 +100,30 @@ class Checkpoints:
             gone = before.keys() - segments.keys()
             doomed += [(topic_id, first_seq, before[first_seq].cold) for first_seq in sorted(gone)]
             image = structs.replace(captured.image, segments=list(segments.values()))
-            all_encoded[topic_id] = encode_topic(image)
-            all_segments[topic_id] = segments
+            all_encoded[topic_id], all_segments[topic_id] = encode_topic(image), segments
         for topic_id in removed_topics:
             all_encoded.pop(topic_id, None)
             all_segments.pop(topic_id, None)
         body = encode_state(next_topic_id, shards, list(all_encoded.values()), clean=clean)
+        self._unsure = self._number + 1
+        snapshot.save(self._disk, paths.meta_dir(self._root), self._number + 1, body)
+        self._unsure = None
         self._number += 1
-        snapshot.save(self._disk, paths.meta_dir(self._root), self._number, body)
         self._encoded, self._segments = all_encoded, all_segments
-        self._remove_doomed()
-        self._doomed = doomed
-        self._doomed_topics = removed_topics
-        return CheckpointResult(moved)
+        unneeded, self._doomed = self._doomed, doomed
+        unneeded_topics, self._doomed_topics = self._doomed_topics, list(removed_topics)
+        return CheckpointResult(moved, self._remove(unneeded, unneeded_topics))
+
+    def _take_back_unsure(self) -> None:
+        """A snapshot whose save failed may be there after a crash or not. Before any file it relies on is changed
+        it has to be gone for certain."""
+        if self._unsure is not None:
+            directory = paths.meta_dir(self._root)
+            path = f"{directory}/{paths.snapshot_name(self._unsure)}"
+            with failing_as(path, "taking back a snapshot"):
+                self._disk.remove(path)
+                self._disk.sync_dir(directory)
+            self._unsure = None
 
     def remove_orphans(self) -> None:
         """Removes what no snapshot points to: what a crash or an earlier start left. Call after `write`."""
@@ -119,12 +133,13 @@ class Checkpoints:
         """Removes WAL shards whose frames are all in snapshots by now."""
         for directory in (paths.shard_path(self._root, name) for name in names):
             with failing_as(directory, "removing a WAL shard"):
-                # First, and for good: it may never name a file that is not there.
-                self._disk.remove(f"{directory}/{paths.CURRENT}")
-                self._disk.sync_dir(directory)
+                # CURRENT goes first, durably: it must never name a file that is not there.
+                if self._disk.exists(f"{directory}/{paths.CURRENT}"):
+                    self._disk.remove(f"{directory}/{paths.CURRENT}")
+                    self._disk.sync_dir(directory)
                 for file in wal_files(self._disk, directory):
                     self._disk.remove(file.path)
-                self._disk.sync_dir(directory)
+                    self._disk.sync_dir(directory)
 
     def close(self) -> None:
         for appender in self._appenders.values():
@@ -207,12 +222,22 @@ class Checkpoints:
         if appender is not None:
             appender.close()
 
-    def _remove_doomed(self) -> None:
-        for topic_id, first_seq, cold in self._doomed:
-            remove_segment(self._disk, self._tiers.directory(topic_id, cold=cold), first_seq)
-        for topic_id in self._doomed_topics:
-            self._tiers.remove_topic(topic_id)
-        self._doomed, self._doomed_topics = [], []
+    def _remove(self, segments: list[tuple[int, int, bool]], topics: list[int]) -> DiskFailed | None:
+        """Removes what no snapshot needs any more. What the disk refuses to remove waits for the next time."""
+        failure: DiskFailed | None = None
+        for topic_id, first_seq, cold in segments:
+            try:
+                remove_segment(self._disk, self._tiers.directory(topic_id, cold=cold), first_seq)
+            except DiskFailed as error:
+                failure = error
+                self._doomed.append((topic_id, first_seq, cold))
+        for topic_id in topics:
+            try:
+                self._tiers.remove_topic(topic_id)
+            except DiskFailed as error:
+                failure = error
+                self._doomed_topics.append(topic_id)
+        return failure
 
 
 def _inputs(columns: Columns) -> list[SegmentInput]:

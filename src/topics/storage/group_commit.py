@@ -192,6 +192,9 @@ class CommitThread(Generic[Ticket]):
                 if not needs_sync and due_ns > 0:
                     return due_ns
                 self._sync()
+            elif self._unsynced_tickets:
+                # Whoever asked only whether everything is durable: it is.
+                self._report(0)
             if self._trim_below_lsn:
                 self._writer.remove_files_below(self._trim_below_lsn)
                 self._trim_below_lsn = 0
@@ -216,7 +219,8 @@ class CommitThread(Generic[Ticket]):
         if not self._writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
         chunks = [chunk for write in writes for chunk in write[0]]
-        self._writer.write(chunks, sum(write[1] for write in writes))
+        if chunks:
+            self._writer.write(chunks, sum(write[1] for write in writes))
         return any(write[2] for write in writes)
 
     def _sync(self) -> None:
@@ -224,6 +228,9 @@ class CommitThread(Generic[Ticket]):
         self._writer.sync()
         sync_ns = self._clock.monotonic_ns() - began_ns
         self.sync_histogram.add(sync_ns)
+        self._report(sync_ns)
+
+    def _report(self, sync_ns: int) -> None:
         tickets, self._unsynced_tickets = self._unsynced_tickets, []
         if tickets:
             self._on_durable(tickets, sync_ns)

@@ -4,11 +4,12 @@
        8   40   boot id     of the machine, as text, padded with zeros
       48    8   format      u64   1
       56    8   zero
-      64   16n  slots       topic_id u64, seq u64; topic_id 0 is a free slot
+      64   24n  slots       topic_id u64, seq u64, check u64 (of both); all zero is a free slot
 
 A write to a `disk` topic is acknowledged before its frame is on disk. The seq of each is stored here first, in a
 shared map: one memory store, no system call. After a process was killed the kernel still has it, so what was lost is
-known exactly. After a power cut (another boot id) the file says nothing, and the reserved ceilings have to do.
+known exactly. After a power cut (another boot id) the file says nothing, and the reserved ceilings have to do. So
+they have when a slot does not match its check: a store was cut short, or the file is damaged.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ HEADS_FORMAT = 1
 SLOTS_MIN = 1024
 
 _HEADER = Struct("<8s40sQ8x")
-_SLOT = Struct("<QQ")
+_SLOT = Struct("<QQQ")
+_CHECK = 0x5EA1_5EA1_5EA1_5EA1
 _pack_slot = _SLOT.pack_into
 
 
@@ -32,6 +34,8 @@ class DecodedHeads(NamedTuple):
     boot_id: bytes
     slots: list[tuple[int, int, int]]
     """(offset, topic_id, seq) of every slot in use."""
+    damaged: bool
+    """Some slot does not match its check, or is cut short."""
 
 
 def decode_heads(content: bytes) -> DecodedHeads | None:
@@ -41,10 +45,17 @@ def decode_heads(content: bytes) -> DecodedHeads | None:
     magic, boot_id, version = _HEADER.unpack_from(content)
     if magic != MAGIC or version != HEADS_FORMAT:
         return None
-    whole = content[_HEADER.size : len(content) - (len(content) - _HEADER.size) % _SLOT.size]
-    slots = enumerate(_SLOT.iter_unpack(whole))
-    used = [(_HEADER.size + at * _SLOT.size, topic_id, seq) for at, (topic_id, seq) in slots if topic_id]
-    return DecodedHeads(boot_id.rstrip(b"\0"), used)
+    left_over = (len(content) - _HEADER.size) % _SLOT.size
+    slots: list[tuple[int, int, int]] = []
+    damaged = left_over > 0
+    for number, (topic_id, seq, check) in enumerate(
+        _SLOT.iter_unpack(content[_HEADER.size : len(content) - left_over])
+    ):
+        if topic_id and check == topic_id ^ seq ^ _CHECK:
+            slots.append((_HEADER.size + number * _SLOT.size, topic_id, seq))
+        elif topic_id or seq or check:
+            damaged = True
+    return DecodedHeads(boot_id.rstrip(b"\0"), slots, damaged)
 
 
 class Heads:
@@ -54,7 +65,6 @@ class Heads:
         self._directory = directory
         self._map: SharedBytes = bytearray()
         self._offsets: dict[int, int] = {}
-        self._used = 0
 
     def read(self) -> Mapping[int, int] | None:
         """What an earlier process of this boot left; None when there is nothing to rely on."""
@@ -62,39 +72,35 @@ class Heads:
         if not boot_id or not self._disk.exists(self._path):
             return None
         found = decode_heads(self._disk.read(self._path))
-        if found is None or found.boot_id != boot_id:
+        if found is None or found.damaged or found.boot_id != boot_id:
             return None
         return {topic_id: seq for _, topic_id, seq in found.slots}
 
-    def create(self) -> None:
-        """Begins anew, with nothing noted."""
-        self._map = bytearray()
-        self._offsets = {}
-        self._used = 0
-        self._grow(SLOTS_MIN)
+    def create(self, heads: Mapping[int, int]) -> None:
+        """Begins anew, with these noted."""
+        self._offsets = {topic_id: _HEADER.size + number * _SLOT.size for number, topic_id in enumerate(heads)}
+        slots = b"".join(_SLOT.pack(topic_id, seq, topic_id ^ seq ^ _CHECK) for topic_id, seq in heads.items())
+        self._replace(_HEADER.pack(MAGIC, self._disk.boot_id().encode(), HEADS_FORMAT) + slots, 2 * len(heads))
+
+    def make_room(self, topic_id: int) -> None:
+        """Before the first `note` of a topic. Raises `DiskFailed` and changes nothing when there is none."""
+        if topic_id in self._offsets:
+            return
+        offset = _HEADER.size + len(self._offsets) * _SLOT.size
+        if offset >= len(self._map):
+            self._replace(bytes(self._map), 2 * len(self._offsets))
+        self._offsets[topic_id] = offset
 
     def note(self, topic_id: int, seq: int) -> None:
         """Hot: once per write."""
-        offset = self._offsets.get(topic_id)
-        if offset is None:
-            offset = self._new_slot(topic_id)
-        _pack_slot(self._map, offset, topic_id, seq)
+        _pack_slot(self._map, self._offsets[topic_id], topic_id, seq, topic_id ^ seq ^ _CHECK)
 
     def close(self) -> None:
         self._map = bytearray()
 
-    def _new_slot(self, topic_id: int) -> int:
-        self._used += 1
-        offset = _HEADER.size + (self._used - 1) * _SLOT.size
-        if offset >= len(self._map):
-            self._grow(2 * self._used)
-        self._offsets[topic_id] = offset
-        return offset
-
-    def _grow(self, slots: int) -> None:
-        """A larger file with the same slots takes the place of this one."""
-        content = bytes(self._map) or _HEADER.pack(MAGIC, self._disk.boot_id().encode(), HEADS_FORMAT)
-        content = content.ljust(_HEADER.size + slots * _SLOT.size, b"\0")
+    def _replace(self, content: bytes, slots: int) -> None:
+        """A file with this content, and room for that many slots, takes the place of the one there is."""
+        content = content.ljust(_HEADER.size + max(slots, SLOTS_MIN) * _SLOT.size, b"\0")
         with failing_as(self._path, "making room for heads"):
             self._disk.make_dir(self._directory)
             self._disk.remove(paths.temporary(self._path))

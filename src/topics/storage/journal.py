@@ -54,6 +54,11 @@ class DiskJournal(Generic[T]):
     def shards(self) -> list[CommitThread[T]]:
         return self._shards
 
+    @property
+    def failure(self) -> DiskFailed | None:
+        """What made a shard read-only, if any is."""
+        return next((shard.failure for shard in self._shards if shard.failure is not None), None)
+
     def on_durable(self, tickets: list[T], sync_ns: int) -> None:
         """Called on a shard's thread."""
         self._deliver(lambda: _resolve(tickets, None, sync_ns))
@@ -84,6 +89,10 @@ class DiskJournal(Generic[T]):
                 retry_after_s=_QUEUE_FULL_RETRY_AFTER_S,
                 retry_after_ms=_QUEUE_FULL_RETRY_AFTER_S * 1000,
             )
+        try:
+            self._heads.make_room(topic_id)
+        except DiskFailed as failure:
+            raise _storage_failed(failure) from failure
 
     def create_topic(
         self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
@@ -91,8 +100,8 @@ class DiskJournal(Generic[T]):
         body = TopicCreated(name, config, ceiling)
         return self._control(FrameKind.TOPIC_CREATE, topic_id, ts, body, gated=gated)
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> T | None:
-        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config), gated=True)
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> T | None:
+        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config, version), gated=True)
 
     def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> T | None:
         body = ConfigUpdated(cursor=CursorSet(cursor, seq))
@@ -126,10 +135,8 @@ class DiskJournal(Generic[T]):
             # The last record of a write carries its key.
             records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
         frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
-        ticket = self._new_ticket() if gated else None
-        self._shard(topic_id).submit(frames, len(frames), gated, ticket)
         self._heads.note(topic_id, first_seq + len(frames) - 1)
-        return ticket
+        return self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

@@ -37,7 +37,7 @@ class RecoveryTarget(Protocol):
 
     def topic_created(self, topic_id: int, ts: int, created: TopicCreated) -> None: ...
 
-    def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None: ...
+    def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None: ...
 
     def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None: ...
 
@@ -107,7 +107,8 @@ class Recovery:
             self._target.load_topic(image, self._load_segments(image))
         frames = 0
         self._replays = {
-            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0)) for name in self._shard_names()
+            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0))
+            for name in sorted({*self._shard_names(), *absorbed})
         }
         total = sum(replay.total_bytes for replay in self._replays.values()) or 1
         for replay in self._replays.values():
@@ -157,7 +158,7 @@ class Recovery:
         elif kind == FrameKind.CONFIG_UPDATE:
             updated = _updated(payload)
             if updated.config is not None:
-                target.config_updated(topic_id, ts, updated.config)
+                target.config_updated(topic_id, ts, updated.config, updated.version)
             if updated.cursor is not None:
                 target.cursor_set(topic_id, ts, updated.cursor)
         elif kind == FrameKind.TOPIC_DELETE:
@@ -195,7 +196,13 @@ class Recovery:
                 if reader.count != segment.count:
                     raise CorruptFile(path, size, f"{reader.count} records where {segment.count} are due")
                 records = reader.slices(0, reader.count, with_deleted=True)
-                tails.append((segment, records, [reader.deleted(position) for position in range(reader.count)]))
+                deleted = [reader.deleted(position) for position in range(reader.count)]
+                dead_below = max(image.earliest_seq - segment.first_seq, 0)
+                left = deleted[dead_below:].count(False)
+                if left > segment.live_count:
+                    marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
+                    raise CorruptFile(path, 0, marked)
+                tails.append((segment, records, deleted))
         return tails
 
     def _shard_names(self) -> Iterator[str]:

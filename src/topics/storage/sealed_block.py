@@ -10,6 +10,7 @@ from itertools import compress, islice
 from topics.model.read_options import ReadOptions
 from topics.model.record import fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
+from topics.storage.errors import CorruptFile
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segments import Segments
 
@@ -144,12 +145,10 @@ class SealedBlock:
 
     def recount(self, dead_below: int) -> None:
         """Counts what is live anew from the delete bytes: the image this block came from may be older."""
-        self._live = None
         self.dead_below = dead_below
-        self.live_count = 0  # so that the bits are built from the segment
-        live = self._bits()
+        self._live = self._flags()
         reader = self._reader()
-        positions = list(compress(range(self._count), live))
+        positions = list(compress(range(self._count), self._live))
         self.live_count = len(positions)
         self.live_bytes = sum(map(reader.record_bytes, positions))
 
@@ -158,10 +157,18 @@ class SealedBlock:
             if self.live_count == self._count:
                 self._live = bytearray(b"\1") * self._count
             else:
-                reader = self._reader()
-                self._live = bytearray(not reader.deleted(position) for position in range(self._count))
-                self._live[: self.dead_below] = bytes(self.dead_below)
+                self._live = self._flags()
         return self._live
+
+    def _flags(self) -> bytearray:
+        """What is live by the delete bytes. They are only ever set, so they cannot leave more than was known."""
+        reader = self._reader()
+        live = bytearray(not reader.deleted(position) for position in range(self._count))
+        live[: self.dead_below] = bytes(self.dead_below)
+        if sum(live) > self.live_count:
+            unmarked = f"{sum(live)} records are not marked deleted where {self.live_count} should be left"
+            raise CorruptFile(reader.data_path, 0, unmarked)
+        return live
 
     def _reader(self) -> SegmentReader:
         return self._segments.reader(self._topic_id, self.first_seq, cold=self.cold)

@@ -53,7 +53,8 @@ class Segments:
         return reader
 
     def is_loaded(self, topic_id: int, first_seq: int) -> bool:
-        return (topic_id, first_seq) in self._cold
+        """Whether nobody has to wait for it elsewhere: it is at hand, or whoever asks waits here."""
+        return self.on_miss is None or (topic_id, first_seq) in self._cold
 
     def require_loaded(self, topic_id: int, first_seq: int) -> None:
         """Goes on when the cold segment is at hand, else has it fetched."""

@@ -9,9 +9,10 @@ from collections.abc import Set as AbstractSet
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
-from topics.storage.errors import failing_as
+from topics.storage.errors import CorruptFile, failing_as
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
+from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment
 
 
@@ -34,10 +35,19 @@ class Tiers:
         """Copies what is beyond the hot bounds to the cold tier, durably; returns which those were."""
         if not self._cold_root:
             return []
-        moving = self._beyond_hot(segments)
+        moving = [first_seq for first_seq in self._beyond_hot(segments) if self._is_whole(topic_id, first_seq)]
         for first_seq in moving:
             self._copy(topic_id, first_seq)
         return moving
+
+    def _is_whole(self, topic_id: int, first_seq: int) -> bool:
+        """A damaged segment stays where it is: who reads it is told which file it was."""
+        reader = SegmentReader(self._disk, self.directory(topic_id, cold=False), first_seq)
+        try:
+            reader.slices(0, reader.count, with_deleted=True)
+        except CorruptFile:
+            return False
+        return True
 
     def _beyond_hot(self, segments: Mapping[int, SegmentImage]) -> list[int]:
         hot = [segment for segment in segments.values() if segment.sealed and not segment.cold and not segment.cleared]
@@ -75,15 +85,15 @@ class Tiers:
     def remove_orphans(
         self,
         known: Mapping[int, Mapping[int, SegmentImage]],
-        kept: AbstractSet[tuple[int, int, bool]],
+        kept_segments: AbstractSet[tuple[int, int, bool]],
         kept_topics: AbstractSet[int],
     ) -> None:
-        """Removes the segments and topics that `known` does not have in that tier, but for those `kept`: segments
+        """Removes the segments and topics that `known` does not have in that tier, but for the kept ones: segments
         by topic id, first seq and whether they are cold."""
         for root in self._roots():
             for name in self._disk.list_dir(paths.topics_dir(root)):
                 topic_id = paths.parse_topic_name(name)
-                if topic_id is None:
+                if topic_id is None or topic_id in kept_topics:
                     continue
                 if topic_id in kept_topics:
                     continue
@@ -95,13 +105,14 @@ class Tiers:
                     parsed = paths.parse_segment_name(entry)
                     if parsed is None:
                         if paths.is_temporary(entry):
-                            self._disk.remove(f"{directory}/{entry}")
+                            with failing_as(directory, "removing a left-over file"):
+                                self._disk.remove(f"{directory}/{entry}")
                         continue
                     segment = known[topic_id].get(parsed[0])
-                    is_cold = root == self._cold_root
-                    if (topic_id, parsed[0], is_cold) in kept:
+                    cold = root == self._cold_root
+                    if (topic_id, parsed[0], cold) in kept_segments:
                         continue
-                    if segment is None or segment.cleared or segment.cold != is_cold:
+                    if segment is None or segment.cleared or segment.cold != cold:
                         remove_segment(self._disk, directory, parsed[0])
 
     def _roots(self) -> list[str]:

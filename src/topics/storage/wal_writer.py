@@ -58,16 +58,17 @@ def wal_files(disk: Disk, directory: str) -> list[WalFile]:
 
 def truncate_tail(disk: Disk, path: str, offset: int) -> None:
     """Cut a torn tail off for good. A file torn at 0 holds nothing and goes altogether."""
-    if offset == 0:
-        disk.remove(path)
-        disk.sync_dir(paths.parent(path))
-        return
-    file = disk.open_append(path)
-    try:
-        file.truncate(offset)
-        file.full_sync()
-    finally:
-        file.close()
+    with failing_as(path, "cutting a torn tail"):
+        if offset == 0:
+            disk.remove(path)
+            disk.sync_dir(paths.parent(path))
+            return
+        file = disk.open_append(path)
+        try:
+            file.truncate(offset)
+            file.full_sync()
+        finally:
+            file.close()
 
 
 class ShardWriter:
@@ -120,7 +121,8 @@ class ShardWriter:
         than a file gets a file of its own that outgrows the bound.
         """
         data = b"".join(chunks)
-        if self._offset + len(data) > self._file_bytes_max and self._offset > self._mark_bytes:
+        # A file without a frame is not followed by another: that one would have its name.
+        if self._offset + len(data) > self._file_bytes_max and self.next_lsn > self._files[-1].first_lsn:
             self._rotate()
         if self._mark_due:
             data = sync_mark(self._offset) + data
@@ -199,7 +201,7 @@ class ShardWriter:
         self._disk.sync_dir(self._directory)
         self._files.append(WalFile(self.next_lsn, path))
         self._point_current_at(paths.wal_file_name(self.next_lsn))
-        self._offset = self._mark_bytes = len(mark)
+        self._offset = len(mark)
         self._mark_due = False
         self.counters.written_bytes += len(mark)
         self.counters.fsyncs += 1

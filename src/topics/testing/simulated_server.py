@@ -21,6 +21,7 @@ from msgspec import Raw, convert, structs
 
 from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
 from topics.engine.journal import Busy, Commit
+from topics.errors import StorageFailed
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
 from topics.model.read_options import ReadOptions
@@ -28,7 +29,7 @@ from topics.model.record import NewRecord
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
 from topics.server.settings import read_settings
-from topics.storage.errors import DiskFailed, StorageError
+from topics.storage.errors import StorageError
 from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
@@ -79,24 +80,32 @@ class SimulatedServer:
     def start(self) -> None:
         """Recovers what is on the disk. Raises what makes a server refuse to start."""
         self.store.acquire()
-        checkpoints = self.store.open(self.store.replay(lambda _: None))
-        if not self.checkpoint():
-            raise DiskFailed(DATA_DIR, "the first checkpoint", OSError("refused"))
+        replayed = self.store.replay(lambda _: None)
+        checkpoints = self.store.open(replayed)
+        if self.checkpointer.first_checkpoints == 1:
+            # As the real one, which serves from here on, while the first checkpoint is made.
+            self.store.mark_running(checkpoints, replayed.recovered)
+        for _ in range(self.checkpointer.first_checkpoints):
+            if not self.checkpoint():
+                assert self.checkpointer.last_failure is not None
+                raise self.checkpointer.last_failure
         checkpoints.remove_orphans()
 
-    def stop(self) -> None:
-        """Stops in order, as after SIGTERM."""
-        self.checkpoint(clean=True)
+    def stop(self) -> bool:
+        """Stops in order, as after SIGTERM. False when the disk did not take everything."""
+        clean = self.checkpoint(clean=True)
         self.checkpointer.close()
         for shard in self.journal.shards:
             shard.close()
         self.store.release()
+        return clean and self.journal.failure is None
 
     def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
         """False when the disk refused it. `during` is called between the steps with the name of the one just done:
         "begin", "barrier", "capture", "write"; what it does then happens while the checkpoint runs."""
         between = during or (lambda _: None)
-        if any(shard.failure is not None for shard in self.journal.shards):
+        if (failure := self.journal.failure) is not None:
+            self.checkpointer.last_failure = failure
             return False
         progress = self.checkpointer.begin()
         between("begin")
@@ -107,8 +116,8 @@ class SimulatedServer:
             between("capture")
             self.sync()
             result = self.checkpointer.write(progress, clean=clean)
-        except StorageError:
-            self.checkpointer.give_up(progress)
+        except (StorageError, StorageFailed) as error:
+            self.checkpointer.give_up(progress, error)
             return False
         between("write")
         self.checkpointer.settle(progress, result)

@@ -15,6 +15,7 @@ IMAGE = TopicImage(
     topic_id=7,
     name="orders",
     config=TopicConfig(durability=Durability.FSYNC, durable=True, dead_letter="dead"),
+    config_version=3,
     head_seq=12,
     earliest_seq=2,
     last_ts=1009,
