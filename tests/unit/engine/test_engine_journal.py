@@ -8,7 +8,7 @@ from held_journal import HeldJournal
 
 from topics import limits
 from topics.engine.engine import Appended, Write
-from topics.engine.journal import Busy, Commit, NoJournal
+from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.errors import (
     RecordTooLarge,
     StorageFailed,
@@ -77,7 +77,7 @@ def test_a_commit_that_failed_says_why() -> None:
 
 
 def test_without_a_journal_nobody_waits() -> None:
-    journal = NoJournal()
+    journal: Journal = NoJournal()
     journal.admit(1)
     journal.watermark(1, 0, 5)
     assert [
