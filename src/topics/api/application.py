@@ -10,7 +10,7 @@ from typing import Any
 
 from topics.api.auth import ANYBODY, Key, KeyStore
 from topics.api.call import Call
-from topics.api.error_mapping import render_error, render_internal_error
+from topics.api.error_mapping import is_internal, render_error, render_internal_error
 from topics.api.http import Request, Response
 from topics.api.query import Query
 from topics.api.quotas import InFlight
@@ -108,6 +108,8 @@ class ApiApplication:
         return response
 
     def _refusal(self, request: Request, error: TopicsError) -> Response:
+        if is_internal(error):
+            return self._failure(request)
         elapsed_ms = round((self._clock.monotonic_ns() - request.received_ns) / 1e6, 3)
         response = render_error(error, elapsed_ms if request.received_ns else 0.0)
         if self._log_every_request:

@@ -32,6 +32,9 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.ShuttingDown: (503, "shutting_down"),
 }
 
+# What no caller can do anything about, such as a damaged file met while reading.
+_INTERNAL = (500, "internal")
+
 _RETRY_AFTER_503_S = b"1"
 
 
@@ -39,8 +42,13 @@ def code_of(error: errors.TopicsError) -> str:
     return _status_and_code(error)[1]
 
 
+def is_internal(error: errors.TopicsError) -> bool:
+    """Not the caller's business: it belongs into the log."""
+    return _status_and_code(error) is _INTERNAL
+
+
 def _status_and_code(error: errors.TopicsError) -> tuple[int, str]:
-    return next(STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE)
+    return next((STATUS_AND_CODE[kind] for kind in type(error).__mro__ if kind in STATUS_AND_CODE), _INTERNAL)
 
 
 def render_error(error: errors.TopicsError, server_total_ms: float | None = None) -> Response:
@@ -50,7 +58,8 @@ def render_error(error: errors.TopicsError, server_total_ms: float | None = None
 
 def render_internal_error(request_id: str) -> Response:
     message = f"internal error; the server's log has it under request id {request_id}"
-    return Response(500, _envelope("internal", message, {"request_id": request_id}, None))
+    status, code = _INTERNAL
+    return Response(status, _envelope(code, message, {"request_id": request_id}, None))
 
 
 def _envelope(code: str, message: str, detail: dict[str, object], server_total_ms: float | None) -> bytes:

@@ -33,13 +33,16 @@ class ColdFetches:
 
     def _finish(self, key: Key, done: "asyncio.Future[SegmentReader]") -> None:
         commit = self._under_way.pop(key)
-        error: TopicsError | None = None
+        # Stays when something nobody thought of went wrong: the loop reports that, and nobody waits for ever.
+        error: TopicsError | None = StorageFailed("a segment of the cold tier could not be fetched")
         try:
             self._segments.loaded(key, done.result())
+            error = None
         except TopicsError as found:
             error = found
         except OSError as found:
             error = StorageFailed(f"the cold tier cannot be read: {found}")
-        if error is not None:
-            log.error("%s", error.message)
-        commit.resolve(error, 0)
+        finally:
+            if error is not None:
+                log.error("%s", error.message)
+            commit.resolve(error, 0)

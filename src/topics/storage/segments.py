@@ -64,6 +64,10 @@ class Segments:
 
     def loaded(self, key: Key, reader: SegmentReader) -> None:
         """Keeps a fetched segment at hand, as long as there is room."""
+        before = self._cold.pop(key, None)
+        if before is not None:
+            # Two fetched it, one who waited for it on the spot and one on a thread.
+            self._cold_bytes -= before.data_bytes
         self._cold[key] = reader
         self._cold_bytes += reader.data_bytes
         while self._cold_bytes > self._cold_bytes_max and len(self._cold) > 1:

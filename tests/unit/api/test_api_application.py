@@ -14,7 +14,9 @@ from topics.api.call import Call
 from topics.api.http import Request, Response
 from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
-from topics.errors import InvalidRequest, PayloadTooLarge, TopicFull
+from topics.engine.journal import Busy, Commit
+from topics.errors import InvalidRequest, PayloadTooLarge, StorageFailed, TopicFull
+from topics.storage.errors import CorruptFile
 from topics.testing.fake_clock import FakeClock
 
 KEYS = "reader:read,writer:write:w:,both:rw"
@@ -117,6 +119,18 @@ def test_a_bug_becomes_a_500_that_tells_only_the_request_id(app: Application, ca
     assert "not-logged" not in caplog.text
 
 
+def test_a_damaged_file_becomes_a_500_and_the_log_says_which(
+    app: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(call: Call) -> Response:
+        raise CorruptFile("/data/topics/1/segment", 7, "a checksum that does not match")
+
+    app.behave = damaged
+    response = app.response("GET /v0/topics")
+    assert (response.status, error_of(response)["code"]) == (500, "internal")
+    assert "/data/topics/1/segment is corrupt at byte 7" in caplog.text
+
+
 def test_an_error_the_protocol_found_is_rendered_and_logged(app: Application, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     response = app.under_test.refuse(PayloadTooLarge("too large"), "request-8")
@@ -211,6 +225,51 @@ def test_an_answer_that_waits_ends_like_any_other(app: Application, outcome: Res
         return (await task).status
 
     assert asyncio.run(story()) == status
+
+
+@pytest.mark.parametrize(
+    "ending", [Response(200, b""), InvalidRequest("m"), CorruptFile("/data/x", 0, "damaged")], ids=["ok", "400", "500"]
+)
+def test_a_handler_that_is_busy_is_asked_again_as_often_as_it_takes(
+    app: Application, ending: Response | Exception
+) -> None:
+    commits = [Commit(), Commit()]
+
+    def busy_twice(call: Call) -> Response:
+        if len(app.calls) <= len(commits):
+            raise Busy(commits[len(app.calls) - 1])
+        if isinstance(ending, Exception):
+            raise ending
+        return ending
+
+    async def story() -> int:
+        app.behave = busy_twice
+        task = asyncio.ensure_future(waiting(app.answer("GET /v0/topics")))
+        for asked, commit in enumerate(commits, 1):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert (len(app.calls), task.done()) == (asked, False)
+            commit.resolve(None, 0)
+        return (await task).status
+
+    status = {Response: 200, InvalidRequest: 400, CorruptFile: 500}[type(ending)]
+    assert asyncio.run(story()) == status
+
+
+def test_what_a_handler_waited_for_and_failed_is_its_answer(app: Application) -> None:
+    async def story() -> Response:
+        commit = Commit()
+
+        def busy(call: Call) -> Response:
+            raise Busy(commit)
+
+        app.behave = busy
+        answer = waiting(app.answer("GET /v0/topics"))
+        commit.resolve(StorageFailed("the disk is gone"), 0)
+        return await answer
+
+    response = asyncio.run(story())
+    assert (response.status, error_of(response)["code"], len(app.calls)) == (503, "storage_failed", 1)
 
 
 @pytest.mark.parametrize("ending", ["answer", "error", "cancel"])

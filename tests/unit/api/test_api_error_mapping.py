@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from topics import errors
-from topics.api.error_mapping import STATUS_AND_CODE, render_error, render_internal_error
+from topics.api.error_mapping import STATUS_AND_CODE, code_of, is_internal, render_error, render_internal_error
 from topics.api.http import Response
 
 NEVER_SENT = {errors.TopicsError, errors.ConfigurationError}
@@ -24,6 +24,17 @@ def body(response: Response) -> dict[str, Any]:
 def test_every_error_of_this_package_is_in_the_table() -> None:
     own = {error for error in subclasses(errors.TopicsError) if error.__module__ == "topics.errors"}
     assert set(STATUS_AND_CODE) == own - NEVER_SENT
+
+
+def test_an_error_of_another_room_is_internal() -> None:
+    """Such as a damaged file met while reading: nothing the caller could do about it."""
+
+    class DamagedFile(errors.TopicsError):
+        pass
+
+    assert is_internal(DamagedFile("m"))
+    assert (render_error(DamagedFile("m")).status, code_of(DamagedFile("m"))) == (500, "internal")
+    assert not is_internal(errors.StorageFailed("m"))
 
 
 def test_codes_are_unique() -> None:
@@ -48,6 +59,11 @@ def test_codes_are_unique() -> None:
         (errors.UnsupportedMediaType("m"), 415, "unsupported_media_type"),
         (errors.TopicFull("m"), 422, "topic_full"),
         (errors.Throttled("m", retry_after_s=1), 429, "throttled"),
+        (errors.NotAcceptable("m"), 406, "not_acceptable"),
+        (errors.UriTooLong("m"), 414, "uri_too_long"),
+        (errors.UpgradeRequired("m"), 426, "upgrade_required"),
+        (errors.HeadersTooLarge("m"), 431, "headers_too_large"),
+        (errors.StorageFailed("m"), 503, "storage_failed"),
         (errors.NotReady("m"), 503, "not_ready"),
         (errors.ShuttingDown("m"), 503, "shutting_down"),
     ],

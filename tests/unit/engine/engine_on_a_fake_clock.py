@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from topics.engine.engine import Appended, Engine, EngineLimits, Write
+from topics.engine.journal import Journal, NoJournal
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
 from topics.model.config import TopicConfigPatch
@@ -25,9 +26,10 @@ def record(
 class EngineOnAFakeClock:
     """An engine with one topic in mind. Checks its totals after every operation."""
 
-    def __init__(self, topics_max: int = 0, total_bytes_max: int = 0) -> None:
+    def __init__(self, topics_max: int = 0, total_bytes_max: int = 0, journal: Journal | None = None) -> None:
         self.clock = FakeClock()
-        self.engine = Engine(self.clock, EngineLimits(topics_max=topics_max, total_bytes_max=total_bytes_max))
+        bounds = EngineLimits(topics_max=topics_max, total_bytes_max=total_bytes_max)
+        self.engine = Engine(self.clock, bounds, journal or NoJournal())
 
     @property
     def topic(self) -> Topic:

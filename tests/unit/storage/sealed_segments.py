@@ -1,0 +1,42 @@
+"""What tests of sealed segments share: a topic's segments on a disk in memory, hot and cold."""
+
+from topics.model.record import render_fragment
+from topics.storage import paths
+from topics.storage.fs import Disk
+from topics.storage.segment_format import SegmentInput
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_writer import SegmentAppender
+from topics.storage.segments import Segments
+
+HOT, COLD = "/hot", "/cold"
+TOPIC_ID = 10
+FIRST_SEQ = 5
+
+RECORDS: list[SegmentInput] = [
+    (100, b"me", b"a:1", b'{"x":1}'),
+    (100, None, b"a:2", b'2\0{"k":"v"}'),
+    (107, None, None, b"null"),
+    (110, b"", b"b", b'"four"'),
+    (110, b"you", b"a:1", b"5"),
+]
+FRAGMENTS = [
+    render_fragment(5, 100, "me", b'{"x":1}', b"")[0],
+    render_fragment(6, 100, None, b"2", b'{"k":"v"}')[0],
+    render_fragment(7, 107, None, b"null", b"")[0],
+    render_fragment(8, 110, "", b'"four"', b"")[0],
+    render_fragment(9, 110, "you", b"5", b"")[0],
+]
+
+
+def seal(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ, records: list[SegmentInput] = RECORDS) -> None:
+    appender = SegmentAppender.create(disk, paths.topic_dir(root, TOPIC_ID), first_seq)
+    appender.append(records)
+    appender.seal()
+
+
+def reader_of(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ) -> SegmentReader:
+    return SegmentReader(disk, paths.topic_dir(root, TOPIC_ID), first_seq)
+
+
+def segments_of(disk: Disk, *, open_max: int = 100, cold_bytes_max: int = 1 << 20) -> Segments:
+    return Segments(disk, HOT, COLD, open_max, cold_bytes_max)

@@ -1,0 +1,124 @@
+"""The readers of all segments: a bounded number of them, and cold ones only when they are at hand."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+from sealed_segments import COLD, HOT, RECORDS, TOPIC_ID, reader_of, seal, segments_of
+
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.segments import Key
+from topics.testing.fake_disk import FakeDisk
+
+
+class Missed(Exception):
+    """Raised to the caller who must wait."""
+
+
+class Fetches:
+    """Notes what was missed, and has it fetched when told."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Key, Callable[[], SegmentReader]] = {}
+
+    def miss(self, key: Key, job: Callable[[], SegmentReader]) -> NoReturn:
+        self.jobs[key] = job
+        raise Missed
+
+
+@pytest.fixture
+def disk() -> FakeDisk:
+    disk = FakeDisk()
+    for first_seq in (1, 11, 21):
+        seal(disk, HOT, first_seq)
+        seal(disk, COLD, first_seq)
+    return disk
+
+
+def test_a_hot_segment_is_opened_once(disk: FakeDisk) -> None:
+    segments = segments_of(disk)
+    first = segments.reader(TOPIC_ID, 1, cold=False)
+    assert segments.reader(TOPIC_ID, 1, cold=False) is first
+    assert (first.first_seq, first.count) == (1, len(RECORDS))
+
+
+def test_the_hot_segment_used_longest_ago_is_closed_first(disk: FakeDisk) -> None:
+    segments = segments_of(disk, open_max=2)
+    one = segments.reader(TOPIC_ID, 1, cold=False)
+    eleven = segments.reader(TOPIC_ID, 11, cold=False)
+    segments.reader(TOPIC_ID, 1, cold=False)
+    segments.reader(TOPIC_ID, 21, cold=False)
+    assert segments.reader(TOPIC_ID, 1, cold=False) is one
+    assert segments.reader(TOPIC_ID, 11, cold=False) is not eleven
+
+
+def test_a_segment_that_is_gone_is_closed(disk: FakeDisk) -> None:
+    segments = segments_of(disk)
+    before = segments.reader(TOPIC_ID, 1, cold=False)
+    segments.forget(TOPIC_ID, 1)
+    segments.forget(TOPIC_ID, 999)
+    assert segments.reader(TOPIC_ID, 1, cold=False) is not before
+
+
+def test_a_cold_segment_is_read_from_the_cold_tier(disk: FakeDisk) -> None:
+    reader = segments_of(disk).reader(TOPIC_ID, 1, cold=True)
+    assert reader.data_path.startswith(COLD)
+    assert len(reader.slices(0, 100)) == len(RECORDS)
+
+
+def test_who_asks_for_a_cold_segment_that_is_not_at_hand_must_wait(disk: FakeDisk) -> None:
+    segments, fetches = segments_of(disk), Fetches()
+    segments.on_miss = fetches.miss
+    assert not segments.is_loaded(TOPIC_ID, 1)
+    with pytest.raises(Missed):
+        segments.require_loaded(TOPIC_ID, 1)
+    for key, job in fetches.jobs.items():
+        segments.loaded(key, job())
+    segments.require_loaded(TOPIC_ID, 1)
+    assert segments.is_loaded(TOPIC_ID, 1)
+    assert not segments.is_loaded(TOPIC_ID, 11)
+
+
+def test_without_anybody_to_fetch_it_the_caller_fetches_it(disk: FakeDisk) -> None:
+    segments = segments_of(disk)
+    segments.require_loaded(TOPIC_ID, 1)
+    segments.reader(TOPIC_ID, 1, cold=True)
+    assert segments.is_loaded(TOPIC_ID, 1)
+
+
+def test_a_fetched_segment_needs_the_cold_tier_no_more(disk: FakeDisk) -> None:
+    segments = segments_of(disk)
+    reader = segments.reader(TOPIC_ID, 1, cold=True)
+    disk.remove_tree(COLD)
+    assert len(reader.slices(0, 100)) == len(RECORDS)
+    assert reader.find_tag(b"b") == [3]
+    assert not reader.deleted(0)
+
+
+def test_cold_segments_at_hand_are_bounded_by_their_bytes(disk: FakeDisk) -> None:
+    size = reader_of(disk, COLD, 1).data_bytes
+    segments = segments_of(disk, cold_bytes_max=2 * size)
+    for first_seq in (1, 11):
+        segments.reader(TOPIC_ID, first_seq, cold=True)
+    segments.reader(TOPIC_ID, 1, cold=True)
+    segments.reader(TOPIC_ID, 21, cold=True)
+    assert [segments.is_loaded(TOPIC_ID, first_seq) for first_seq in (1, 11, 21)] == [True, False, True]
+
+
+def test_one_cold_segment_is_kept_however_large_it_is(disk: FakeDisk) -> None:
+    segments = segments_of(disk, cold_bytes_max=1)
+    segments.reader(TOPIC_ID, 1, cold=True)
+    assert segments.is_loaded(TOPIC_ID, 1)
+    segments.reader(TOPIC_ID, 11, cold=True)
+    assert not segments.is_loaded(TOPIC_ID, 1)
+
+
+def test_a_segment_fetched_twice_counts_once(disk: FakeDisk) -> None:
+    """A caller who could wait fetched it while it was being fetched for others."""
+    size = reader_of(disk, COLD, 1).data_bytes
+    segments = segments_of(disk, cold_bytes_max=2 * size)
+    reader = segments.reader(TOPIC_ID, 1, cold=True)
+    for _ in range(5):
+        segments.loaded((TOPIC_ID, 1), reader)
+    segments.reader(TOPIC_ID, 11, cold=True)
+    assert [segments.is_loaded(TOPIC_ID, first_seq) for first_seq in (1, 11)] == [True, True]

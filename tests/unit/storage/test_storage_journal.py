@@ -1,0 +1,254 @@
+"""Operations as frames in the WAL, and who is told when they are durable."""
+
+import errno
+
+import msgspec
+import pytest
+
+from topics.errors import StorageFailed, Throttled, TopicsError
+from topics.model.config import DEFAULT_CONFIG
+from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.payload import split_payload
+from topics.model.record import render_fragment
+from topics.model.tag_match import TagMatch
+from topics.storage.frame import BATCH_CONTINUES, DURABLE, HAS_NODE, HAS_TAG, FrameKind
+from topics.storage.group_commit import CommitThread
+from topics.storage.heads import Heads
+from topics.storage.journal import DiskJournal, shard_of
+from topics.storage.wal_reader import Frame
+from topics.storage.wal_replay import ShardReplay
+from topics.storage.wal_writer import ShardWriter
+from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
+
+
+class Ticket:
+    def __init__(self) -> None:
+        self.outcome: list[TopicsError | None] = []
+
+    def resolve(self, error: TopicsError | None, sync_ns: int) -> None:
+        self.outcome.append(error)
+
+
+class Journalled:
+    """A journal over shards without threads."""
+
+    def __init__(self, shards: int = 1, queue_writes_max: int = 100) -> None:
+        self.disk = FakeDisk()
+        self.delivered = 0
+        self.journal: DiskJournal[Ticket] = DiskJournal(Ticket, self._deliver)
+        self.heads = Heads(self.disk, "/meta")
+        self.heads.create()
+        self.shards = [
+            CommitThread(
+                ShardWriter(self.disk, f"/wal/{number}", number, 5000, 0),
+                FakeClock(),
+                on_durable=self.journal.on_durable,
+                on_failed=self.journal.on_failed,
+                sync_interval_ms=10,
+                write_gap_ms=1,
+                queue_writes_max=queue_writes_max,
+                queue_bytes_max=100_000,
+            )
+            for number in range(shards)
+        ]
+        self.journal.open(self.shards, self.heads)
+
+    def _deliver(self, call: object) -> None:
+        self.delivered += 1
+        assert callable(call)
+        call()
+
+    def append(self, *, count: int = 1, gated: bool = True, key: str | None = None, topic_id: int = 7) -> Ticket | None:
+        rendered = [render_fragment(seq, 1000, None, b"%d" % seq, b"") for seq in range(1, count + 1)]
+        return self.journal.append(
+            topic_id,
+            1,
+            1000,
+            [fragment for fragment, _ in rendered],
+            [at for _, at in rendered],
+            [None] * count,
+            [None] * count,
+            key,
+            gated=gated,
+        )
+
+    def step(self) -> None:
+        for shard in self.shards:
+            shard.step()
+
+    def fail(self) -> None:
+        """The disk refuses the next write, and with it the shard is at its end."""
+        self.disk.fail_at(self.disk.mutating_calls + 1, errno.EIO)
+        assert self.append() is not None
+        self.step()
+
+    def frames(self, shard: int = 0) -> list[Frame]:
+        self.step()
+        return list(ShardReplay(self.disk.crash_keep_all(), f"/wal/{shard}"))
+
+
+@pytest.fixture
+def at() -> Journalled:
+    return Journalled()
+
+
+def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
+    first, meta_at = render_fragment(5, 1000, "n", b"[1]", b"{}")
+    second, _ = render_fragment(6, 1000, None, b"2", b"")
+    at.journal.append(7, 5, 1000, [first, second], [meta_at, 0], ["n", None], [None, "x"], None, gated=True)
+    frames = at.frames()
+    assert [frame[:5] for frame in frames] == [
+        (FrameKind.APPEND, HAS_NODE | DURABLE | BATCH_CONTINUES, 7, 5, 1000),
+        (FrameKind.APPEND, HAS_TAG | DURABLE, 7, 6, 1000),
+    ]
+    assert [frame[5:8] for frame in frames] == [(b"n", b"", b"[1]\0{}"), (b"", b"x", b"2")]
+
+
+def test_the_last_record_of_a_write_carries_its_key(at: Journalled) -> None:
+    at.append(count=3, key="ä")
+    assert [split_payload(frame[7])[2] for frame in at.frames()] == [None, None, "ä".encode()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (FrameKind.TOPIC_CREATE, TopicCreated("orders", DEFAULT_CONFIG, 64)),
+        (FrameKind.CONFIG_UPDATE, ConfigUpdated(DEFAULT_CONFIG)),
+        (FrameKind.DELETE, RecordsDeleted(5, TagMatch("x", is_prefix=True))),
+        (FrameKind.HEAD_WATERMARK, HeadReserved(64)),
+        (FrameKind.EVICT_WATERMARK, RecordsExpired(3)),
+        (FrameKind.TOPIC_DELETE, None),
+    ],
+)
+def test_an_operation_is_one_frame_with_its_body(at: Journalled, kind: FrameKind, body: msgspec.Struct | None) -> None:
+    match body:
+        case TopicCreated(name, config, ceiling):
+            at.journal.create_topic(7, 1000, name, config, ceiling, gated=True)
+        case ConfigUpdated(config):
+            at.journal.update_config(7, 1000, config)
+        case RecordsDeleted(before_seq, tag_match):
+            at.journal.delete_records(7, 1000, before_seq, tag_match, gated=True)
+        case HeadReserved(ceiling):
+            at.journal.reserve(7, 1000, ceiling)
+        case RecordsExpired(ttl_lost_seq):
+            at.journal.watermark(7, 1000, ttl_lost_seq)
+        case _:
+            at.journal.delete_topic(7, 1000)
+    (frame,) = at.frames()
+    assert (frame[0], frame[2], frame[3], frame[4]) == (kind, 7, 0, 1000)
+    if body is not None:
+        assert msgspec.json.decode(frame[7], type=type(body)) == body
+
+
+def test_a_ticket_is_resolved_once_its_operation_is_durable(at: Journalled) -> None:
+    ticket = at.append()
+    assert ticket is not None
+    assert (ticket.outcome, at.delivered) == ([], 0)
+    at.step()
+    assert (ticket.outcome, at.delivered) == ([None], 1)
+    assert len(list(ShardReplay(at.disk.crash_drop_all(), "/wal/0"))) == 1
+
+
+def test_what_nobody_waits_for_has_no_ticket(at: Journalled) -> None:
+    assert at.append(gated=False) is None
+    at.step()
+    assert at.delivered == 0
+
+
+def test_a_barrier_is_resolved_when_all_before_it_is_durable() -> None:
+    at = Journalled(shards=3)
+    for topic_id in range(1, 20):
+        at.append(topic_id=topic_id, gated=False)
+    tickets = at.journal.barrier()
+    assert len(tickets) == 3
+    at.step()
+    assert [ticket.outcome for ticket in tickets] == [[None]] * 3
+    assert sum(len(list(ShardReplay(at.disk.crash_drop_all(), f"/wal/{shard}"))) for shard in range(3)) == 19
+
+
+def test_a_topics_operations_all_go_to_one_shard() -> None:
+    at = Journalled(shards=4)
+    for topic_id in range(1, 30):
+        at.append(topic_id=topic_id)
+        at.journal.delete_topic(topic_id, 1000)
+    used = set()
+    for shard in range(4):
+        frames = at.frames(shard)
+        assert {shard_of(frame[2], 4) for frame in frames} <= {shard}
+        used |= {shard} if frames else set()
+    assert used == {0, 1, 2, 3}
+
+
+def test_the_shard_of_a_topic_is_a_matter_of_record() -> None:
+    """Logs on disk depend on it: operations of one topic in two shards would be replayed out of order."""
+    assert [shard_of(topic_id, 8) for topic_id in range(1, 9)] == [6, 3, 5, 0, 4, 3, 7, 6]
+    assert {shard_of(topic_id, 1) for topic_id in range(100)} == {0}
+
+
+def test_the_last_seq_given_out_is_noted_before_the_write_is_on_disk(at: Journalled) -> None:
+    at.append(count=3, gated=False)
+    assert Heads(at.disk.crash_keep_all(), "/meta").read() == {7: 3}
+
+
+def test_a_full_queue_admits_nothing_until_the_disk_has_caught_up() -> None:
+    at = Journalled(queue_writes_max=1)
+    at.journal.admit(7)
+    at.append()
+    for attempt in (1, 2):
+        with pytest.raises(Throttled) as refused:
+            at.journal.admit(7)
+        assert (refused.value.retry_after_s, refused.value.detail) == (1, {"retry_after_ms": 1000})
+        assert at.journal.submit_full_total == attempt
+    at.step()
+    at.journal.admit(7)
+
+
+def test_a_full_queue_leaves_watermarks_out() -> None:
+    at = Journalled(queue_writes_max=1)
+    at.append()
+    at.journal.watermark(7, 1000, 5)
+    assert [frame[0] for frame in at.frames()] == [FrameKind.APPEND]
+
+
+def test_a_failed_disk_tells_everybody_who_waits_and_admits_nothing_more(at: Journalled) -> None:
+    before = at.append()
+    at.step()
+    at.disk.fail_at(at.disk.mutating_calls + 1, errno.ENOSPC)
+    lost = [at.append(), at.append()]
+    at.step()
+    assert before is not None
+    assert before.outcome == [None]
+    for ticket in lost:
+        assert ticket is not None
+        (error,) = ticket.outcome
+        assert isinstance(error, StorageFailed)
+        assert "No space left" in error.message
+    with pytest.raises(StorageFailed):
+        at.journal.admit(7)
+
+
+def test_after_a_failure_the_barrier_of_a_topic_is_never_reached(at: Journalled) -> None:
+    at.fail()
+    ticket = at.journal.barrier_of(7)
+    at.step()
+    assert ticket is not None
+    assert ticket.outcome == []
+
+
+def test_after_a_failure_watermarks_are_left_out(at: Journalled) -> None:
+    at.fail()
+    at.journal.watermark(7, 1000, 5)
+    assert at.shards[0].queue_depth == 0
+
+
+def test_one_failed_shard_does_not_stop_the_others() -> None:
+    at = Journalled(shards=2)
+    at.fail()
+    failed = shard_of(7, 2)
+    other = next(topic_id for topic_id in range(1, 100) if shard_of(topic_id, 2) != failed)
+    at.journal.admit(other)
+    ticket = at.append(topic_id=other)
+    at.step()
+    assert ticket is not None
+    assert ticket.outcome == [None]
