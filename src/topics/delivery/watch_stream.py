@@ -148,8 +148,8 @@ class WatchStream:
         if topic is None:
             self._tell_deleted(name, position.cursor)
             return
+        # The session takes up the new topic only when its tombstone has been written: see `_advance`.
         recreated = topic.topic_id != position.topic_id
-        position.topic_id = topic.topic_id
         options = self._session.options
         self._subscriber.add(Feed(topic, position.cursor, options.read, strong=options.strong, recreated=recreated))
 
@@ -159,7 +159,9 @@ class WatchStream:
 
     def _advance(self, feed: Feed) -> bytes:
         """Moves the session to where the feed is; returns the id that says so."""
-        self._session.positions[feed.topic.name].cursor = feed.cursor
+        position = self._session.positions[feed.topic.name]
+        position.topic_id = feed.topic.topic_id
+        position.cursor = feed.cursor
         return encode_id(self._session.cursors())
 
     def _write(self, data: bytes) -> None:
