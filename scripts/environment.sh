@@ -1,5 +1,5 @@
 # Sourced by ./serve and ./test: makes .venv with this project installed, once per change of pyproject.toml.
-# usage: . scripts/environment.sh; environment "<extra or nothing>"
+# usage: . scripts/environment.sh; environment "<extra or nothing>"; browser
 say() { printf 'topics: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
@@ -15,14 +15,16 @@ find_python() {
     return 1
 }
 
+debian_package() {
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
+    say "installing Debian's $1"
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$1"; } >/dev/null 2>&1
+}
+
 make_venv() {
     "$1" -m venv --clear .venv >/dev/null 2>&1 && return 0
     # Debian ships Python without ensurepip; its own package brings it.
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-        say "installing Debian's python3-venv"
-        { apt-get update -qq && apt-get install -y -qq python3-venv; } >/dev/null 2>&1 || true
-        "$1" -m venv --clear .venv && return 0
-    fi
+    debian_package python3-venv && "$1" -m venv --clear .venv && return 0
     die "could not create a virtual environment with $1. On Debian or Ubuntu: apt-get install python3-venv"
 }
 
@@ -43,4 +45,13 @@ environment() {
         die "pip could not install the dependencies listed in pyproject.toml; its message is above." \
             "Check the network or your package index, then run this command again."
     printf '%s' "$wanted" >"$stamp"
+}
+
+# A browser for the tests that need one; they are skipped without.
+browser() {
+    for candidate in chromium chromium-browser google-chrome google-chrome-stable; do
+        command -v "$candidate" >/dev/null 2>&1 && return 0
+    done
+    debian_package chromium ||
+        say "no Chromium on the PATH: the tests in a browser are skipped. On Debian or Ubuntu: apt-get install chromium"
 }

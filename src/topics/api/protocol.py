@@ -36,7 +36,7 @@ from topics.api.encoding import (
     render,
     render_stream_head,
 )
-from topics.api.http import Application, HandOver, Request, Response, Streaming
+from topics.api.http import Application, ChannelOwner, HandOver, Request, Response, Streaming
 from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader, payload_too_large
 from topics.clock import Clock
 from topics.errors import InvalidRequest
@@ -318,7 +318,7 @@ class HttpProtocol(asyncio.Protocol):
             raise
         if self._state == CLOSED:
             if isinstance(response, HandOver):
-                response.owner.closed()
+                self._decline(response.owner)
             return
         self._task = self._coroutine = None
         self._blocked = self._writing_paused
@@ -366,7 +366,7 @@ class HttpProtocol(asyncio.Protocol):
             head = answer.head
         else:
             log.error("%s was answered with an upgrade that it did not offer", request.request_id)
-            answer.owner.closed()
+            self._decline(answer.owner)
             self.abort()
             return
         self._out.append(head)
@@ -375,10 +375,18 @@ class HttpProtocol(asyncio.Protocol):
             self._hand_over_due = (answer, wire)
             self._blocked = True
             return
-        answer.owner.closed()
-        if connection is CLOSE or self._connections.draining:
+        self._decline(answer.owner)
+        if self._state == OPEN and (connection is CLOSE or self._connections.draining):
             self._flush()
             self._close()
+
+    def _decline(self, owner: ChannelOwner) -> None:
+        """Nothing will be handed over to `owner`, which may have set something aside for it."""
+        try:
+            owner.closed()
+        except Exception:
+            log.exception("the owner of a connection failed")
+            self.abort()
 
     def _hand_over(self, answer: HandOver, wire: Wire) -> None:
         """Leaves the connection to a channel. Requests behind a stream are dropped, bytes behind an upgrade are not."""

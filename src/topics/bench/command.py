@@ -1,6 +1,6 @@
 """`topics bench`: options, the run, and the exit status.
 
-Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a ratio below its least or not proven),
+Exit status: 0 measured, 1 errors in the replies (or, with `--check`, a bound missed or not proven),
 2 the run could not be made, 130 interrupted.
 """
 
@@ -16,14 +16,19 @@ from typing import TextIO
 
 from topics.bench.comparison import WorkloadResult, compare
 from topics.bench.errors import BenchError
+from topics.bench.measurement import MeasurementResult
+from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
-from topics.bench.report import render_json, render_text
+from topics.bench.report import render_figures, render_json, render_text
 from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at
-from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, select, selections
+from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, select, select_measurements, selections
 
 CONNECTIONS_MAX = 1000
 SECONDS_MAX = 600.0
 ROUNDS_MAX = 100
+PARTICIPANTS_MAX = 1000
+PACKETS_PER_S_MAX = 1000
+RECORDS_MAX = 100_000_000
 TARGETS = ("topics", "empty", "redis")
 
 
@@ -60,9 +65,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=REQUESTS_MAX_DEFAULT,
         help="most requests in a round",
     )
+    parser.add_argument(
+        "--participants", type=_count(PARTICIPANTS_MAX), default=MediaRoom.participants, help="of the media room"
+    )
+    parser.add_argument(
+        "--packets", type=_count(PACKETS_PER_S_MAX), default=MediaRoom.packets_per_s, help="each sends a second"
+    )
+    parser.add_argument(
+        "--records",
+        type=_count(RECORDS_MAX),
+        metavar="N",
+        help="records of the recovery and memory measurements (1000000)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 when a ratio is below its least or a caveat applies"
+        "--check", action="store_true", help="exit with 1 when a ratio or latency misses its mark or a caveat applies"
     )
 
 
@@ -70,15 +87,23 @@ def run(args: argparse.Namespace) -> int:
     """Measures, prints the report, and gives the exit status."""
     progress = ProgressLine(sys.stderr)
     settings = LoadSettings(args.connections, args.seconds, args.warm_up, args.requests)
+    room = MediaRoom(args.participants, args.packets)
     results: list[WorkloadResult] = []
+    measured: list[MeasurementResult] = []
     notes: list[str] = []
     status = 0
     try:
         with _interrupt_on_terminate(), ExitStack() as stack:
-            targets = _targets(args, stack, notes, progress)
-            for workload in select(args.workload, args.durability):
+            workloads = select(args.workload, args.durability, room)
+            targets = _targets(args, stack, notes, progress) if workloads else []
+            for workload in workloads:
                 results.append(compare(workload, targets, settings, args.rounds, progress.show))
-            progress.show("stopping")
+            if targets:
+                progress.show("stopping")
+        if "topics" in args.targets:
+            with _interrupt_on_terminate():
+                for measurement in select_measurements(args.workload, args.durability, args.records):
+                    measured.append(measurement.measure(progress.show))
     except KeyboardInterrupt:
         notes.append("interrupted: what was complete is shown")
         status = 130
@@ -88,12 +113,15 @@ def run(args: argparse.Namespace) -> int:
         status = 2
     progress.clear()
     if results:
-        print(render_text(results, notes), end="")
+        print(render_text(results, notes), end="\n" if measured else "")
+    if measured:
+        print(render_figures(measured), end="")
+    if results or measured:
         if args.json is not None:
-            args.json.write_bytes(render_json(results, notes, settings, args.durability))
+            args.json.write_bytes(render_json(results, notes, settings, args.durability, measured))
     elif status == 130:
         print("bench: interrupted before the first workload was complete", file=sys.stderr)
-    return status or _verdict(results, check=args.check)
+    return status or _verdict(results, measured, check=args.check)
 
 
 class ProgressLine:
@@ -136,9 +164,11 @@ def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progr
     return targets
 
 
-def _verdict(results: list[WorkloadResult], *, check: bool) -> int:
+def _verdict(results: list[WorkloadResult], measured: list[MeasurementResult], *, check: bool) -> int:
     failed = any(target.errors for result in results for target in result.targets)
     missed = any(ratio.missed for result in results for ratio in result.ratios)
+    missed = missed or any(figure.missed for result in results for figure in result.figures)
+    missed = missed or any(figure.missed for result in measured for figure in result.figures)
     # A ratio with a caveat proves nothing, so it can't pass a check either.
     unproven = any(result.caveats for result in results)
     return 1 if failed or (check and (missed or unproven)) else 0

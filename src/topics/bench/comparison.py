@@ -7,8 +7,9 @@ something even when their rates do not; the order turns by one each round, so no
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import Sample, median_round, paired_ratio
+from topics.bench.samples import Sample, median_latency_round, median_round, paired_ratio
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Workload
 
@@ -22,10 +23,11 @@ class TargetResult:
     name: str
     kind: TargetKind
     rounds: tuple[Sample, ...]
+    fixed_rate: bool = False
 
     @property
     def typical(self) -> Sample:
-        return median_round(self.rounds)
+        return median_latency_round(self.rounds) if self.fixed_rate else median_round(self.rounds)
 
     @property
     def errors(self) -> int:
@@ -59,6 +61,7 @@ class WorkloadResult:
     targets: tuple[TargetResult, ...]
     ratios: tuple[Ratio, ...]
     caveats: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
 
 def compare(
@@ -81,14 +84,31 @@ def compare(
     finally:
         for target in prepared:
             workload.clean_up(target)
-    results = tuple(TargetResult(target.name, target.kind, tuple(samples[target])) for target in offering)
+    results = tuple(
+        TargetResult(target.name, target.kind, tuple(samples[target]), workload.fixed_rate) for target in offering
+    )
     caveats = tuple(dict.fromkeys(workload.caveats))
-    return WorkloadResult(workload.name, workload.summary, results, ratios_of(workload, results), caveats)
+    return WorkloadResult(
+        workload.name,
+        workload.summary,
+        results,
+        ratios_of(workload, results),
+        caveats,
+        figures_of(workload, results),
+    )
+
+
+def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Figure, ...]:
+    """Each target's p99, beside the most it should be where that is said."""
+    most_ms = workload.p99_ms_max
+    if most_ms is None:
+        return ()
+    return tuple(Figure(f"p99 of {result.name}", result.typical.p99_ms, "ms", most_ms) for result in results)
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
-    """The first result against each of the others."""
-    if not results or results[0].kind is not TargetKind.TOPICS:
+    """The first result against each of the others. At a fixed rate there is nothing to compare."""
+    if workload.fixed_rate or not results or results[0].kind is not TargetKind.TOPICS:
         return ()
     subject, *peers = results
     least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}

@@ -17,7 +17,7 @@ import uvloop
 
 from topics.bench.errors import MalformedReply
 from topics.bench.http1 import HttpReply
-from topics.bench.plan import LoadPlan, LoadResult
+from topics.bench.plan import LoadPlan, LoadResult, hand_back
 from topics.bench.resp import RespReply
 from topics.clock import Clock, SystemClock
 
@@ -192,7 +192,7 @@ def _cpu_ns() -> int:
 def main() -> None:
     plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadPlan)
     result = uvloop.run(run_plan(plan, SystemClock()))
-    sys.stdout.buffer.write(msgspec.msgpack.encode(result))
+    hand_back(result)
 
 
 if __name__ == "__main__":

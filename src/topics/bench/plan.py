@@ -53,20 +53,32 @@ class LoadSettings:
 
 
 def run_load(plan: LoadPlan) -> LoadResult:
-    """Runs one round in a process of its own, so that the generator has a core and no other duty."""
+    """Runs one round of a closed loop."""
+    output = run_generator("topics.bench.load", msgspec.msgpack.encode(plan), plan.warm_up_s + plan.seconds)
+    return msgspec.msgpack.decode(output, type=LoadResult)
+
+
+def hand_back(result: msgspec.Struct) -> None:
+    """Writes the generator's result to standard output, all of it: unbuffered, `sys.stdout` may write less."""
+    with open(sys.stdout.fileno(), "wb", closefd=False) as output:
+        output.write(msgspec.msgpack.encode(result))
+
+
+def run_generator(module: str, plan: bytes, seconds: float) -> bytes:
+    """Runs a load generator in a process of its own, so that it has a core and no other duty."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "topics.bench.load"],
+        [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
+    bound_s = seconds + GENERATOR_GRACE_S
     try:
-        bound_s = plan.warm_up_s + plan.seconds + GENERATOR_GRACE_S
-        output, _ = process.communicate(msgspec.msgpack.encode(plan), timeout=bound_s)
+        output, _ = process.communicate(plan, timeout=bound_s)
     except subprocess.TimeoutExpired as problem:
         raise BenchError(f"the load generator did not end within {bound_s:.0f} s") from problem
     finally:
         stop(process)
     if process.returncode != 0:
         raise BenchError(f"the load generator ended with status {process.returncode}")
-    return msgspec.msgpack.decode(output, type=LoadResult)
+    return output

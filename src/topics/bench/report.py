@@ -8,6 +8,7 @@ from dataclasses import asdict
 import msgspec
 
 from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.plan import LoadSettings
 from topics.bench.samples import Sample
 from topics.version import VERSION
@@ -29,6 +30,7 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
         lines.append(GAP + GAP.join("─" * width for width in widths))
         lines += [_aligned(row, widths) for row in rows[result.name]]
         lines += _ratio_lines(result.ratios)
+        lines += _figure_lines(result.figures)
         lines += _error_lines(result.targets)
         lines.append("")
     caveats = [caveat for result in results for caveat in result.caveats]
@@ -36,8 +38,24 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def render_figures(results: Sequence[MeasurementResult]) -> str:
+    """Every measurement's figures, each beside what it should not exceed."""
+    lines: list[str] = []
+    for result in results:
+        rows = [[figure.name, _shown(figure), _bound(figure)] for figure in result.figures]
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines += [f"{result.name} – {result.summary}", ""]
+        lines += [_aligned(row[:2], widths[:2]) + (f"{GAP}{row[2]}" if row[2] else "") for row in rows]
+        lines += ["", *(f"{GAP}{note}" for note in result.notes), ""]
+    return "\n".join(lines)
+
+
 def render_json(
-    results: Sequence[WorkloadResult], notes: Sequence[str], settings: LoadSettings, durability: str
+    results: Sequence[WorkloadResult],
+    notes: Sequence[str],
+    settings: LoadSettings,
+    durability: str,
+    measured: Sequence[MeasurementResult] = (),
 ) -> bytes:
     """The same, with every round."""
     document = {
@@ -50,9 +68,21 @@ def render_json(
         },
         "settings": asdict(settings) | {"durability": durability},
         "workloads": [_workload_document(result) for result in results],
+        "measurements": [asdict(result) for result in measured],
         "notes": list(notes),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _shown(figure: Figure) -> str:
+    value = _grouped(figure.value) if abs(figure.value) >= 1000 else f"{figure.value:.2f}".removesuffix(".00")
+    return f"{value} {figure.unit}"
+
+
+def _bound(figure: Figure) -> str:
+    if figure.at_most is None:
+        return ""
+    return f"({'missed' if figure.missed else 'met'}: at most {figure.at_most:g} {figure.unit})"
 
 
 def _cells(target: TargetResult) -> list[str]:
@@ -88,6 +118,11 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
             line += f"{GAP}({'missed' if ratio.missed else 'met'}: at least {ratio.least:.1f})"
         lines.append(line)
     return lines
+
+
+def _figure_lines(figures: Sequence[Figure]) -> list[str]:
+    lines = [""] if figures else []
+    return lines + [f"{GAP}{figure.name} = {_shown(figure)}{GAP}{_bound(figure)}" for figure in figures]
 
 
 def _error_lines(targets: Sequence[TargetResult]) -> list[str]:
@@ -129,6 +164,7 @@ def _workload_document(result: WorkloadResult) -> dict[str, object]:
             }
             for ratio in result.ratios
         ],
+        "figures": [asdict(figure) for figure in result.figures],
         "caveats": list(result.caveats),
     }
 

@@ -62,6 +62,12 @@ def median_round(rounds: Sequence[Sample]) -> Sample:
     return ascending[(len(ascending) - 1) // 2]
 
 
+def median_latency_round(rounds: Sequence[Sample]) -> Sample:
+    """The same, for rounds at a fixed rate: the one whose p99 is in the middle."""
+    ascending = sorted(rounds, key=lambda sample: sample.p99_ms)
+    return ascending[(len(ascending) - 1) // 2]
+
+
 def paired_ratio(subject: Sequence[Sample], peer: Sequence[Sample]) -> float | None:
     """The median of the ratios round by round.
 

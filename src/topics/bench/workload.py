@@ -30,7 +30,9 @@ class Workload(ABC):
     group: str
     summary: str
     kinds: frozenset[TargetKind]
-    expectations: tuple[Expectation, ...]
+    expectations: tuple[Expectation, ...] = ()
+    fixed_rate: bool = False  # it sends so much a second, however fast the target is: what counts is the latency
+    p99_ms_max: float | None = None
 
     def __init__(self) -> None:
         # What a reader must know to read the figures rightly; the report shows it.

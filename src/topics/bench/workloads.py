@@ -1,6 +1,11 @@
-"""The table of workloads. A new one is a class in a module of its own and a line here."""
+"""The tables of workloads and measurements. A new one is a class in a module of its own and a line here."""
 
 from topics.bench.diff_workload import DiffWorkload
+from topics.bench.fanout_workload import FanoutWorkload
+from topics.bench.measurement import Measurement
+from topics.bench.media_workload import MediaRoom, MediaWorkload
+from topics.bench.memory_measurement import MemoryMeasurement
+from topics.bench.recovery_measurement import RecoveryMeasurement
 from topics.bench.workload import Workload
 from topics.bench.write_workload import WriteWorkload
 
@@ -8,23 +13,40 @@ DURABILITY_CLASSES = ("ephemeral", "memory", "disk", "fsync")
 EVERYTHING = "all"
 
 
-def all_workloads(durability: str) -> tuple[Workload, ...]:
+def all_workloads(durability: str, room: MediaRoom) -> tuple[Workload, ...]:
     return (
         WriteWorkload(durability, records_per_request=1),
         WriteWorkload(durability, records_per_request=100),
         DiffWorkload(durability, "tail"),
         DiffWorkload(durability, "deep"),
+        FanoutWorkload(durability, watchers=1),
+        FanoutWorkload(durability, watchers=10),
+        FanoutWorkload(durability, watchers=100),
+        FanoutWorkload(durability, watchers=1000),
+        MediaWorkload(durability, room),
     )
 
 
+def all_measurements(durability: str, records: int | None) -> tuple[Measurement, ...]:
+    return (RecoveryMeasurement(records, durability), MemoryMeasurement(records, durability))
+
+
 def selections() -> list[str]:
-    """Every word that selects workloads: `all`, a group, or a single name."""
-    workloads = all_workloads("disk")
-    groups = dict.fromkeys(workload.group for workload in workloads)
-    return [EVERYTHING, *groups, *(workload.name for workload in workloads)]
+    """Every word that selects something: `all`, a group of workloads, or a single name."""
+    workloads = all_workloads("disk", MediaRoom())
+    groups = [workload.group for workload in workloads]
+    measurements = [measurement.name for measurement in all_measurements("disk", None)]
+    return list(dict.fromkeys([EVERYTHING, *groups, *(workload.name for workload in workloads), *measurements]))
 
 
-def select(selection: str, durability: str) -> list[Workload]:
+def select(selection: str, durability: str, room: MediaRoom) -> list[Workload]:
+    """`room` is that of the media workload."""
     return [
-        workload for workload in all_workloads(durability) if selection in (EVERYTHING, workload.group, workload.name)
+        workload
+        for workload in all_workloads(durability, room)
+        if selection in (EVERYTHING, workload.group, workload.name)
     ]
+
+
+def select_measurements(selection: str, durability: str, records: int | None) -> list[Measurement]:
+    return [each for each in all_measurements(durability, records) if selection in (EVERYTHING, each.name)]

@@ -11,8 +11,9 @@ Rules:
   weight in turns, the higher bands use theirs first, and a new round begins when no band that has somebody waiting
   has turns left; an empty band saves nothing up. Within a band the longest waiting goes first.
 - Waiting adds to the priority (`age_boost`). Every 50 ms the waiting ones are looked at again, the oldest first,
-  a few in each `take`, so that a crowd costs no pause. While it waits an entity only rises, never falls. After
-  10 s it is in the top band whatever its priority is: the boost alone would leave one of -1000 in B1.
+  eight in each `take`, so that a crowd costs no pause; one too large for 50 ms is looked at as fast as it is served.
+  While it waits an entity only rises, never falls. After 10 s it is in the top band whatever its priority is: the
+  boost alone would leave one of -1000 in B1.
 - While `deferring`, B0 gets no turns and nobody of negative priority rises. Those that had already left B0 keep
   the place they waited for. When deferring ends, the ones held in B0 keep their order and begin to age at that
   moment: their promise is 10 s from there. If the pause counted, the whole crowd would step in front of the top
@@ -159,7 +160,7 @@ class Scheduler(Generic[E]):
             self._left_behind += 1
             # Turns sweep up dead tickets, but B0 may have none for long: discards must not fill it without end.
             if self._left_behind > len(self._waiting) + limits.TICKETS_LEFT_BEHIND_MIN:
-                pass
+                self._clean_up()
 
     def _tick(self, now_ms: int) -> None:
         now = now_ms + self._clock_set_back_ms

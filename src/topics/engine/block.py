@@ -92,7 +92,7 @@ class AnyBlock(Protocol):
         ...
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
-        """The text of the chosen live positions. A reader's own record becomes an empty text."""
+        """The text of the chosen live positions. A record left out for this reader becomes an empty text."""
         ...
 
 
@@ -156,7 +156,8 @@ class Block:
         self.closed = False  # takes no more records: it is being sealed
         self.flushed_count = 0
         self.unflagged: list[int] = []
-        self._positions_by_tag: dict[str, list[int]] = {}
+        # A tag seen once, as most are, costs no list.
+        self._positions_by_tag: dict[str, int | list[int]] = {}
         self._sorted_tags: list[str] | None = None
 
     def __len__(self) -> int:
@@ -178,7 +179,8 @@ class Block:
         """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: "array[int]") -> None:
-        start = len(self.fragments)
+        """Hot: once per write."""
+        position = len(self.fragments)
         count = len(batch.fragments)
         self.fragments += batch.fragments
         self.nodes += batch.nodes
@@ -189,15 +191,18 @@ class Block:
         self.live_count += count
         self.live_bytes += batch.total_bytes
         self.written_bytes += batch.total_bytes
-        self.has_meta = self.has_meta or any(batch.meta_at)
-        for position, tag in enumerate(batch.tags, start):
+        if not self.has_meta:
+            self.has_meta = any(batch.meta_at)
+        for tag in batch.tags:
             if tag is not None:
-                positions = self._positions_by_tag.get(tag)
-                if positions is None:
-                    self._positions_by_tag[tag] = [position]
+                positions = self._positions_by_tag.setdefault(tag, position)
+                if positions == position:
                     self._sorted_tags = None
+                elif isinstance(positions, int):
+                    self._positions_by_tag[tag] = [positions, position]
                 else:
                     positions.append(position)
+            position += 1
 
     @property
     def has_tags(self) -> bool:
@@ -238,8 +243,15 @@ class Block:
             tags = [match.text] if match.text in self._positions_by_tag else []
         else:
             tags = self._tags_with_prefix(match.text)
+        found: list[int] = []
+        for tag in tags:
+            positions = self._positions_by_tag[tag]
+            if isinstance(positions, int):
+                found.append(positions)
+            else:
+                found += positions
         fragments = self.fragments
-        return [position for tag in tags for position in self._positions_by_tag[tag] if fragments[position] is not None]
+        return [position for position in found if fragments[position] is not None]
 
     def _tags_with_prefix(self, prefix: str) -> list[str]:
         ordered = self._sorted_tags
@@ -284,10 +296,10 @@ class Block:
                 fragment if tag is None else with_tag(fragment, tag)
                 for fragment, tag in zip(fragments, map(self.tags.__getitem__, chosen), strict=True)
             ]
-        if options.own_nodes:
-            own_nodes = options.own_nodes
+        if options.leaves_out:
+            wants, nodes, tags = options.wants, self.nodes, self.tags
             fragments = [
-                b"" if self.nodes[position] in own_nodes else fragment
+                fragment if wants(nodes[position], tags[position]) else b""
                 for fragment, position in zip(fragments, chosen, strict=True)
             ]
         return fragments

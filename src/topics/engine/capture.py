@@ -5,8 +5,7 @@ from collections.abc import Callable
 from topics.engine.block import AnyBlock, Block
 from topics.engine.topic import Topic
 from topics.model.capture import BlockCapture, Columns, TopicCapture
-from topics.model.config import Durability
-from topics.model.image import KeyImage, TopicImage
+from topics.model.image import CursorImage, KeyImage, LossImage, TopicImage
 
 Seal = Callable[[Topic, Block], AnyBlock]
 
@@ -14,14 +13,13 @@ Seal = Callable[[Topic, Block], AnyBlock]
 def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
     """The topic as it is now. Closes blocks that are full, and one that has waited too long for more records."""
     log = topic.log
-    resident_only = topic.config.durability is Durability.EPHEMERAL
-    if not resident_only:
-        for block in log.blocks[:-1]:
-            if isinstance(block, Block):
-                block.closed = True
-        if log.blocks and isinstance(last := log.blocks[-1], Block):
-            aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
-            last.closed = last.closed or log.is_full(last) or bool(aged)
+    for block in log.blocks[:-1]:
+        if isinstance(block, Block):
+            block.closed = True
+    if log.blocks and isinstance(last := log.blocks[-1], Block):
+        aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
+        last.closed = last.closed or log.is_full(last) or bool(aged)
+    resident_from = log.resident_from
     return TopicCapture(
         image=TopicImage(
             topic_id=topic.topic_id,
@@ -36,17 +34,23 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
             lost_ranges=list(log.lost_ranges),
             ceiling=topic.ceiling,
             last_write_ts=topic.last_write_ts,
-            keys=[KeyImage(key, write.first_seq, write.record_count, write.at_ms) for key, write in topic.keys.items()],
+            # A key is as durable as its write.
+            keys=[
+                KeyImage(key, write.first_seq, write.record_count, write.at_ms)
+                for key, write in topic.keys.items()
+                if resident_from is None or write.first_seq < resident_from
+            ],
             segments=[],
+            cursors=[CursorImage(name, cursor.seq, cursor.updated_ts) for name, cursor in topic.cursors.items()],
+            losses=[LossImage(*loss) for loss in topic.losses],
         ),
-        blocks=[_capture_block(block, resident_only) for block in log.blocks],
-        resident_only=resident_only,
+        blocks=[_capture_block(block) for block in log.blocks if not log.is_resident(block)],
     )
 
 
-def _capture_block(block: AnyBlock, resident_only: bool) -> BlockCapture:
+def _capture_block(block: AnyBlock) -> BlockCapture:
     columns = None
-    if isinstance(block, Block) and not resident_only:
+    if isinstance(block, Block):
         start = block.flushed_count
         columns = Columns(
             block.fragments[start:],

@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
-from topics.engine.admission import WriteLimits, admit
+from topics.engine.admission import WriteLimits, admit, check_key
 from topics.engine.block import AnyBlock, Batch
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
-from topics.engine.topic import Staged, Topic
+from topics.engine.room import check_caps
+from topics.engine.topic import NamedCursor, Staged, Topic
 from topics.engine.topic_log import ReadBatch, TopicLog
 from topics.errors import (
-    InvalidRequest,
-    RecordTooLarge,
     Throttled,
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
 )
 from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
+from topics.model.gap import GapReason
 from topics.model.names import check_topic_name
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
@@ -102,7 +102,7 @@ class Engine:
         self._clock = clock
         self._limits = bounds
         self._journal = journal
-        self._with_ttl: set[Topic] = set()
+        self._with_ttl: dict[Topic, None] = {}  # a set in the order they came: everything here is deterministic
         # Names a control operation is under way for, and those of them that do not exist yet.
         self._pending: dict[str, Commit] = {}
         self._pending_new = 0
@@ -204,7 +204,7 @@ class Engine:
         now_ms = self._clock.now_ms()
         key = write.idempotency_key
         if key is not None:
-            _check_key(key)
+            check_key(key)
             earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
             if earlier is not None:
                 waiting = topic.staged[-1].commit if earlier.first_seq > topic.log.head_seq else None
@@ -238,6 +238,10 @@ class Engine:
             options = options._replace(own_nodes=frozenset())
         return topic, topic.log.read(from_seq, options)
 
+    def cursor_at(self, name: str, ts: int) -> int:
+        """Where to begin for records of `ts` or later."""
+        return self.topic(name).log.cursor_at(ts)
+
     def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Removes records for good, by seq and/or by tag."""
         if self._pending:
@@ -247,7 +251,8 @@ class Engine:
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
         topic.log.prepare_delete(bound)
         result = DeletedRecords(topic)
-        if topic.config.durability is not Durability.EPHEMERAL:
+        resident_from = topic.log.resident_from
+        if resident_from is None or (topic.log.earliest_seq < min(bound, resident_from)):
             self._journal.admit(topic.topic_id)
             gated = topic.config.durability is Durability.FSYNC
             result.commit = self._journal.delete_records(
@@ -274,6 +279,39 @@ class Engine:
                 if topic.config.durability is not Durability.EPHEMERAL:
                     self._journal.watermark(topic.topic_id, now_ms, topic.noted_ttl_seq)
 
+    # Named cursors
+
+    def put_cursor(self, name: str, cursor: str, seq: int) -> tuple[Topic, Commit | None]:
+        """Remembers how far somebody has read."""
+        topic = self._topic_for_cursor(name, cursor)
+        if cursor not in topic.cursors and len(topic.cursors) >= limits.CURSORS_PER_TOPIC_MAX:
+            raise Throttled(
+                f'topic "{name}" has {limits.CURSORS_PER_TOPIC_MAX} named cursors, as many as it may',
+                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
+                limit="max_cursors",
+                max=limits.CURSORS_PER_TOPIC_MAX,
+            )
+        return topic, self._set_cursor(topic, cursor, seq)
+
+    def delete_cursor(self, name: str, cursor: str) -> tuple[bool, Commit | None]:
+        topic = self._topic_for_cursor(name, cursor)
+        if cursor not in topic.cursors:
+            return False, None
+        return True, self._set_cursor(topic, cursor, None)
+
+    def _topic_for_cursor(self, name: str, cursor: str) -> Topic:
+        check_topic_name(cursor, "cursor")
+        if self._pending:
+            self._await_control(name)
+        return self.topic(name, wait=False)
+
+    def _set_cursor(self, topic: Topic, cursor: str, seq: int | None) -> Commit | None:
+        now_ms = self._clock.now_ms()
+        self._journal.admit(topic.topic_id)
+        commit = self._journal.set_cursor(topic.topic_id, now_ms, cursor, seq)
+        self._when_durable(topic.name, commit, lambda: self.apply_cursor(topic, cursor, seq, now_ms))
+        return commit
+
     # Deciding
 
     def _new_topic(self, name: str, patch: TopicConfigPatch) -> Topic:
@@ -294,7 +332,7 @@ class Engine:
         config = topic.config
         if config.cap_bytes or config.cap_records:
             try:
-                _check_caps(topic, batch)
+                check_caps(topic, batch)
             except TopicFull:
                 if topic.staged:
                     raise Busy(topic.staged[-1].commit) from None
@@ -426,11 +464,15 @@ class Engine:
                 self.apply_append(topic, staged.batch, array("q", (staged.ts,)) * len(staged.batch.fragments))
             elif staged.key is not None:
                 topic.keys.forget(staged.key)
+        if not topic.staged:
+            # Seqs of dropped writes were never told to anybody.
+            topic.assigned_seq, topic.assigned_ts = topic.log.head_seq, topic.log.last_ts
 
     # Applying: what has been decided, now or in an earlier life of this engine
 
     def apply_add_topic(self, topic: Topic) -> None:
         self.topics.add(topic)
+        topic.log.keep_resident(topic.config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)
         self.bytes_live += topic.log.bytes
         self.records_live += topic.log.count
@@ -438,7 +480,7 @@ class Engine:
 
     def apply_delete_topic(self, topic: Topic) -> None:
         self.topics.remove(topic.name)
-        self._with_ttl.discard(topic)
+        self._with_ttl.pop(topic, None)
         self._changed.discard(topic)
         self._removed.append(topic.topic_id)
         self.bytes_live -= topic.log.bytes
@@ -449,10 +491,18 @@ class Engine:
     def apply_config(self, topic: Topic, config: TopicConfig, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
         topic.config = config
+        topic.log.keep_resident(config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)
         self._current(topic, now_ms)
         if config.discard is Discard.OLD:
             self._evict(topic)
+        self._changed.add(topic)
+
+    def apply_cursor(self, topic: Topic, cursor: str, seq: int | None, ts: int) -> None:
+        if seq is None:
+            topic.cursors.pop(cursor, None)
+        else:
+            topic.cursors[cursor] = NamedCursor(seq, ts)
         self._changed.add(topic)
 
     def apply_append(self, topic: Topic, batch: Batch, timestamps: "array[int]") -> None:
@@ -479,11 +529,12 @@ class Engine:
         return deleted
 
     def apply_expired(self, topic: Topic, ttl_lost_seq: int) -> None:
-        bytes_before, count_before = topic.log.bytes, topic.log.count
+        bytes_before, count_before, first_seq = topic.log.bytes, topic.log.count, topic.log.earliest_seq
         topic.log.expire_through(ttl_lost_seq)
+        topic.losses.note(first_seq, topic.log.ttl_lost_seq, GapReason.TTL, topic.log.last_ts)
         self._account(topic, bytes_before, count_before)
 
-    def recount(self, topic: Topic, count: Callable[[AnyBlock], None]) -> None:
+    def recount(self, topic: Topic, count: Callable[[AnyBlock, int], None]) -> None:
         bytes_before, count_before = topic.log.bytes, topic.log.count
         topic.log.recount(count)
         self._account(topic, bytes_before, count_before)
@@ -494,7 +545,8 @@ class Engine:
 
     def take_changes(self) -> tuple[list[Topic], list[int]]:
         """The topics changed since the last call, and the ids of those removed."""
-        changed, removed = [topic for topic in self._changed if not topic.deleted], self._removed
+        changed = sorted((topic for topic in self._changed if not topic.deleted), key=lambda topic: topic.topic_id)
+        removed = self._removed
         self._changed, self._removed = set(), []
         return changed, removed
 
@@ -505,26 +557,29 @@ class Engine:
 
     def _note_ttl(self, topic: Topic) -> None:
         if topic.config.ttl_ms:
-            self._with_ttl.add(topic)
+            self._with_ttl[topic] = None
         else:
-            self._with_ttl.discard(topic)
+            self._with_ttl.pop(topic, None)
 
     def _current(self, topic: Topic, now_ms: int, *, wait: bool = False) -> Topic:
         """The topic after its TTL has been applied at `now_ms`; see `TopicLog.expire` for `wait`."""
         if topic.config.ttl_ms:
             log = topic.log
-            bytes_before, count_before = log.bytes, log.count
+            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
             topic.expire(now_ms, wait=wait)
             if count_before != log.count:
+                topic.losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
                 self._account(topic, bytes_before, count_before)
         return topic
 
     def _evict(self, topic: Topic) -> None:
         config, log = topic.config, topic.log
         if config.cap_records or config.cap_bytes:
-            bytes_before, count_before = log.bytes, log.count
+            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
             log.evict(config.cap_records, config.cap_bytes)
-            self._account(topic, bytes_before, count_before)
+            if count_before != log.count:
+                topic.losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
+                self._account(topic, bytes_before, count_before)
 
     def _account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
         self.bytes_live += topic.log.bytes - bytes_before
@@ -534,47 +589,3 @@ class Engine:
 
 def _nobody(topic: Topic) -> None:
     """Nobody watches."""
-
-
-def _check_key(key: str) -> None:
-    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARS_MAX:
-        raise InvalidRequest.in_field(
-            "idempotency_key",
-            f"is {len(key)} characters long; use 1 to {limits.IDEMPOTENCY_KEY_CHARS_MAX}",
-        )
-
-
-def _check_caps(topic: Topic, batch: Batch) -> None:
-    """Refuses what can never fit, and with `discard: reject` what does not fit now."""
-    config, log = topic.config, topic.log
-    count = len(batch.fragments)
-    largest = max(batch.sizes) if config.cap_bytes else 0
-    reject = config.discard is Discard.REJECT
-    if largest > config.cap_bytes or (
-        reject
-        and (
-            (config.cap_records and count > config.cap_records)
-            or (config.cap_bytes and batch.total_bytes > config.cap_bytes)
-        )
-    ):
-        raise RecordTooLarge(
-            f"this write ({count} records, {batch.total_bytes} bytes) can never fit into topic "
-            f'"{topic.name}" (cap_records {config.cap_records}, cap_bytes {config.cap_bytes})',
-            topic=topic.name,
-            cap_records=config.cap_records,
-            cap_bytes=config.cap_bytes,
-        )
-    held_count, held_bytes = log.count + topic.staged_count, log.bytes + topic.staged_bytes
-    if reject and (
-        (config.cap_records and held_count + count > config.cap_records)
-        or (config.cap_bytes and held_bytes + batch.total_bytes > config.cap_bytes)
-    ):
-        raise TopicFull(
-            f'topic "{topic.name}" is full ({log.count} records, {log.bytes} bytes) and discards nothing; '
-            "retry after consumers have drained it",
-            topic=topic.name,
-            cap_records=config.cap_records,
-            cap_bytes=config.cap_bytes,
-            head_seq=log.head_seq,
-            earliest_seq=log.earliest_seq,
-        )

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.engine import Engine
 from topics.engine.idempotency import RememberedWrite
-from topics.engine.topic import Topic
+from topics.engine.topic import NamedCursor, Topic
+from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability, TopicConfig
+from topics.model.gap import GapReason
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import TopicCreated
+from topics.model.operation import CursorSet, TopicCreated
 from topics.model.payload import split_payload
 from topics.model.record import RECORD_OVERHEAD_BYTES, fragment_of
 from topics.model.tag_match import TagMatch
@@ -23,8 +25,9 @@ _HAS_NODE = 2
 OpenSegment = Callable[[TopicImage, SegmentImage], AnyBlock]
 """Makes the block of a sealed segment."""
 
-Recount = Callable[[AnyBlock], None]
-"""Counts anew what is live in a sealed block: its image may be older than the delete bytes in its file."""
+Recount = Callable[[AnyBlock, int], None]
+"""Counts anew what is live in a sealed block from a position on: its image may be older than the delete bytes in its
+file."""
 
 
 class Rebuild:
@@ -63,10 +66,16 @@ class Rebuild:
         log.ttl_lost_seq = image.ttl_lost_seq
         log.crash_lost_seq = image.crash_lost_seq
         log.lost_ranges = [(first, last) for first, last in image.lost_ranges]
+        _lose_resident(log)
+        log.keep_resident(image.config.durability is Durability.EPHEMERAL)
         topic = Topic(image.name, image.topic_id, image.config, log)
         topic.last_write_ts = image.last_write_ts
         topic.noted_ttl_seq = image.ttl_lost_seq
         topic.ceiling = topic.requested_ceiling = image.ceiling
+        for cursor in image.cursors:
+            topic.cursors[cursor.name] = NamedCursor(cursor.seq, cursor.updated_ts)
+        for loss in image.losses:
+            topic.losses.note(loss.gap_from, loss.gap_to, loss.reason, loss.ts)
         for key in image.keys:
             topic.keys.restore(key.key, RememberedWrite(key.first_seq, key.record_count, key.at_ms))
         self._by_id[topic.topic_id] = topic
@@ -77,12 +86,17 @@ class Rebuild:
         if topic_id in self._by_id:
             return
         topic = Topic(created.name, topic_id, created.config, self._engine.new_log())
+        topic.log.keep_resident(created.config.durability is Durability.EPHEMERAL)
         topic.ceiling = topic.requested_ceiling = created.ceiling
         self._by_id[topic_id] = topic
 
     def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None:
         if topic := self._by_id.get(topic_id):
             self._engine.apply_config(topic, config, ts)
+
+    def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None:
+        if topic := self._by_id.get(topic_id):
+            self._engine.apply_cursor(topic, cursor.name, cursor.seq, ts)
 
     def topic_deleted(self, topic_id: int) -> None:
         if topic := self._by_id.pop(topic_id, None):
@@ -140,15 +154,27 @@ class Rebuild:
         self._engine.next_topic_id = max(self._engine.next_topic_id, next_topic_id)
         for topic in self._by_id.values():
             log = topic.log
-            if topic.config.durability is Durability.EPHEMERAL and log.earliest_seq <= log.head_seq and not log.count:
-                log.earliest_seq = log.head_seq + 1
             if not clean and topic.config.durability is Durability.DISK:
                 given_out = topic.ceiling if heads is None else heads.get(topic.topic_id, 0)
                 if given_out > log.head_seq:
                     log.lose(log.head_seq + 1, given_out)
+            for first_seq, last_seq in log.lost_ranges:
+                topic.losses.note(first_seq, last_seq, GapReason.CRASH, log.last_ts)
             topic.assigned_seq = log.head_seq
             topic.assigned_ts = log.last_ts
             self._engine.apply_add_topic(topic)
+
+
+def _lose_resident(log: TopicLog) -> None:
+    """Records that were never written are lost with their process: they are the ones no segment has."""
+    head_seq = log.head_seq
+    log.head_seq = max(
+        log.earliest_seq - 1,
+        log.blocks[-1].last_seq if log.blocks else 0,
+        log.lost_ranges[-1][1] if log.lost_ranges else 0,
+    )
+    if log.head_seq < head_seq:
+        log.lose(log.head_seq + 1, head_seq)
 
 
 def _load_tail(

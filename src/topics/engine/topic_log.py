@@ -45,6 +45,7 @@ class TopicLog:
         "head_seq",
         "last_ts",
         "lost_ranges",
+        "resident_from",
         "ttl_lost_seq",
     )
 
@@ -67,6 +68,8 @@ class TopicLog:
         self.crash_lost_seq = 0  # highest seq a crash took below earliest_seq
         # What a crash took above earliest_seq: (first, last), in order. No block spans one.
         self.lost_ranges: list[tuple[int, int]] = []
+        # Records from here on are never written to disk; None when all are. No block spans it.
+        self.resident_from: int | None = None
 
     @property
     def evict_floor(self) -> int:
@@ -114,10 +117,24 @@ class TopicLog:
         """Puts `block` in the place of the one with the same seqs."""
         self.blocks[bisect_left(self._block_starts, block.first_seq)] = block
 
+    def keep_resident(self, resident_only: bool) -> None:
+        """Says whether records from now on stay in memory. What was resident so far is written when it ends."""
+        if resident_only == (self.resident_from is not None):
+            return
+        self.resident_from = self.head_seq + 1 if resident_only else None
+        if self.blocks and isinstance(last := self.blocks[-1], Block):
+            last.closed = True
+
+    def is_resident(self, block: AnyBlock) -> bool:
+        return self.resident_from is not None and block.first_seq >= self.resident_from
+
     # Losing and removing
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """A crash took these seqs, all above the head; they are never given out again."""
+        if self.lost_ranges and self.lost_ranges[-1][1] == first_seq - 1:
+            # One after the other is one range: a reader who was told of it goes on behind it.
+            first_seq = self.lost_ranges.pop()[0]
         self.lost_ranges.append((first_seq, last_seq))
         self.head_seq = last_seq
         self._advance()
@@ -240,10 +257,10 @@ class TopicLog:
         while self.lost_ranges and self.lost_ranges[0][1] < self.earliest_seq:
             self.crash_lost_seq = self.lost_ranges.pop(0)[1]
 
-    def recount(self, count: Callable[[AnyBlock], None]) -> None:
-        """Has every block counted anew, and takes over what comes of it."""
+    def recount(self, count: Callable[[AnyBlock, int], None]) -> None:
+        """Has every block counted anew, without its positions before earliest_seq, and takes over what comes of it."""
         for block in self.blocks:
-            count(block)
+            count(block, min(max(self.earliest_seq - block.first_seq, 0), len(block)))
         self.count = sum(block.live_count for block in self.blocks)
         self.bytes = sum(block.live_bytes for block in self.blocks)
         self._advance()
@@ -269,6 +286,16 @@ class TopicLog:
             if first <= from_seq + 1 <= last:
                 return Gap(from_seq + 1, last, GapReason.CRASH)
         return None
+
+    def cursor_at(self, ts: int) -> int:
+        """The cursor before the first live record of `ts` or later; 0 when all that is left is that late."""
+        if self.count == 0 or ts <= self.blocks[0].first_ts:
+            return 0
+        for block in self.blocks:
+            if ts <= block.last_ts:
+                block.prepare()
+                return block.first_seq + block.expired_before(ts) - 1
+        return self.head_seq
 
     def read(self, from_seq: int, options: ReadOptions) -> ReadBatch:
         """The records after `from_seq`, within the limits. Hot: a slice of fragments where possible.

@@ -37,8 +37,7 @@ class BlockCapture(NamedTuple):
 
 
 class TopicCapture(NamedTuple):
-    """`resident_only`: the records are never written, only the rest of the topic."""
+    """Without the blocks that are never written (class `ephemeral`)."""
 
     image: TopicImage  # without segments
     blocks: list[BlockCapture]
-    resident_only: bool

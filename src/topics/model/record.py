@@ -44,7 +44,7 @@ def payload_of(fragment: bytes, meta_at: int, key: bytes | None = None) -> bytes
     """What the disk keeps of the record. `"data":` cannot stand unescaped inside the node before it."""
     start = fragment.index(b'"data":') + 7
     if not meta_at:
-        return join_payload(fragment[start:-1], None, key)
+        return fragment[start:-1] if key is None else join_payload(fragment[start:-1], None, key)
     return join_payload(fragment[start:meta_at], fragment[meta_at + 8 : -1], key)
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from topics import limits
 from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
+from topics.api.handlers.bulk import BulkHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
@@ -51,8 +53,23 @@ class Server(NamedTuple):
         return HttpProtocol(self.application, self.connections, self.clock, body_bytes_max=self.settings.body_bytes_max)
 
 
-def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, call_later: CallLater) -> Server:
-    """`deliver` runs a call on the thread that owns the engine, `call_later` does so after a while."""
+class Core(NamedTuple):
+    """The engine on its data directory: everything but the network."""
+
+    engine: Engine
+    journal: DiskJournal[Commit]
+    store: Store
+
+
+def assemble_core(
+    settings: Settings,
+    clock: Clock,
+    disk: Disk,
+    deliver: Deliver,
+    *,
+    wal_file_bytes: int = limits.WAL_FILE_BYTES,
+) -> Core:
+    """`deliver` runs a call on the thread that owns the engine."""
     journal = DiskJournal(Commit, deliver)
     engine = Engine(
         clock,
@@ -71,7 +88,13 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
         ),
         journal,
     )
-    store = Store(settings, disk, clock, engine, journal)
+    store = Store(settings, disk, clock, engine, journal, wal_file_bytes=wal_file_bytes)
+    return Core(engine, journal, store)
+
+
+def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, call_later: CallLater) -> Server:
+    """`deliver` runs a call on the thread that owns the engine, `call_later` does so after a while."""
+    engine, _, store = assemble_core(settings, clock, disk, deliver)
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)
@@ -120,6 +143,7 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
             node_bytes_max=settings.node_bytes_max,
         ),
         WebSocketHandlers(live, new_websocket),
+        BulkHandlers(engine, live, call_later),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
     )
     openapi = openapi_document(routes)

@@ -64,14 +64,15 @@ class Checkpointer:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._checkpoints: Checkpoints | None = None
         self._shard_names: list[str] = []
-        self._stale_shards: list[str] = []
+        self._stale_shards: dict[str, int] = {}
         self._absorbed: dict[str, int] | None = None
+        self._under_way: asyncio.Task[bool] | None = None
         self._wal_bytes_absorbed = 0
         self.failures_total = 0
 
-    def open(self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: list[str]) -> None:
-        """`stale_shards`: directories of a shard count that is no more. They go with what the first checkpoint
-        leaves behind."""
+    def open(self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: dict[str, int]) -> None:
+        """`stale_shards`: those of a shard count that is no more, with the lsn after their last frame. They go with
+        what the first checkpoint leaves behind; until then snapshots say that nothing of them is to be replayed."""
         self._checkpoints = checkpoints
         self._shard_names = shard_names
         self._stale_shards = stale_shards
@@ -95,7 +96,16 @@ class Checkpointer:
                 await self.checkpoint(clean=False)
 
     async def checkpoint(self, *, clean: bool) -> bool:
-        """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable."""
+        """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable.
+
+        It goes on to its end when the caller is cancelled: what it has captured must be written or given back.
+        """
+        if self._under_way is not None:
+            await asyncio.wait({self._under_way})
+        self._under_way = asyncio.create_task(self._checkpoint(clean=clean))
+        return await asyncio.shield(self._under_way)
+
+    async def _checkpoint(self, *, clean: bool) -> bool:
         if any(shard.failure is not None for shard in self._journal.shards):
             return False
         progress = self.begin()
@@ -118,7 +128,8 @@ class Checkpointer:
     def begin(self) -> Progress:
         """Notes up to where the WAL will be absorbed."""
         shards = zip(self._shard_names, self._journal.shards, strict=True)
-        return Progress({name: shard.submitted_lsn for name, shard in shards}, self._wal_bytes())
+        lsns = self._stale_shards | {name: shard.submitted_lsn for name, shard in shards}
+        return Progress(lsns, self._wal_bytes())
 
     def capture(self, progress: Progress) -> None:
         """Takes the changed topics as they are."""
@@ -134,7 +145,7 @@ class Checkpointer:
             progress.captures, progress.removed, progress.next_topic_id, progress.lsns, clean=clean
         )
         if self._absorbed is not None:
-            stale, self._stale_shards = self._stale_shards, []
+            stale, self._stale_shards = self._stale_shards, {}
             self._checkpoints.remove_shards(stale)
         return result
 
@@ -142,8 +153,7 @@ class Checkpointer:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
         for topic, captured in zip(progress.changed, progress.captures, strict=True):
             for block in captured.blocks:
-                if not captured.resident_only or block.sealed:
-                    settle(topic, block, self._seal)
+                settle(topic, block, self._seal)
         for topic_id, first_seq in result.moved:
             self._move(topic_id, first_seq)
         if self._absorbed is not None:

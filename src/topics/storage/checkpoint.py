@@ -66,9 +66,26 @@ class Checkpoints:
         clean: bool,
     ) -> CheckpointResult:
         """Durable when it returns. On `DiskFailed` the last snapshot and all it needs are untouched."""
+        try:
+            return self._write(captures, removed_topics, next_topic_id, shards, clean=clean)
+        except DiskFailed:
+            # What is in the files beyond the last snapshot is unknown: the next try cuts them back to that.
+            self.close()
+            raise
+
+    def _write(
+        self,
+        captures: list[TopicCapture],
+        removed_topics: list[int],
+        next_topic_id: int,
+        shards: dict[str, int],
+        *,
+        clean: bool,
+    ) -> CheckpointResult:
         doomed: list[tuple[int, int, bool]] = []
         moved: list[tuple[int, int]] = []
-        flushed: dict[int, tuple[bytes, dict[int, SegmentImage]]] = {}
+        # Copies, taken over once the snapshot is saved: until then the last one is what counts.
+        all_encoded, all_segments = dict(self._encoded), dict(self._segments)
         for captured in captures:
             topic_id = captured.image.topic_id
             before = self._segments.get(topic_id, {})
@@ -80,16 +97,15 @@ class Checkpoints:
             gone = before.keys() - segments.keys()
             doomed += [(topic_id, first_seq, before[first_seq].cold) for first_seq in sorted(gone)]
             image = structs.replace(captured.image, segments=list(segments.values()))
-            flushed[topic_id] = (encode_topic(image), segments)
-        for topic_id, (encoded, segments) in flushed.items():
-            self._encoded[topic_id] = encoded
-            self._segments[topic_id] = segments
+            all_encoded[topic_id] = encode_topic(image)
+            all_segments[topic_id] = segments
         for topic_id in removed_topics:
-            self._encoded.pop(topic_id, None)
-            self._segments.pop(topic_id, None)
-        body = encode_state(next_topic_id, shards, list(self._encoded.values()), clean=clean)
+            all_encoded.pop(topic_id, None)
+            all_segments.pop(topic_id, None)
+        body = encode_state(next_topic_id, shards, list(all_encoded.values()), clean=clean)
         self._number += 1
         snapshot.save(self._disk, paths.meta_dir(self._root), self._number, body)
+        self._encoded, self._segments = all_encoded, all_segments
         self._remove_doomed()
         self._doomed = doomed
         self._doomed_topics = removed_topics
@@ -97,16 +113,17 @@ class Checkpoints:
 
     def remove_orphans(self) -> None:
         """Removes what no snapshot points to: what a crash or an earlier start left. Call after `write`."""
-        self._remove_doomed()
-        self._tiers.remove_orphans(self._segments)
+        self._tiers.remove_orphans(self._segments, set(self._doomed), set(self._doomed_topics))
 
-    def remove_shards(self, directories: list[str]) -> None:
+    def remove_shards(self, names: Iterable[str]) -> None:
         """Removes WAL shards whose frames are all in snapshots by now."""
-        for directory in directories:
+        for directory in (paths.shard_path(self._root, name) for name in names):
             with failing_as(directory, "removing a WAL shard"):
+                # First, and for good: it may never name a file that is not there.
+                self._disk.remove(f"{directory}/{paths.CURRENT}")
+                self._disk.sync_dir(directory)
                 for file in wal_files(self._disk, directory):
                     self._disk.remove(file.path)
-                self._disk.remove(f"{directory}/{paths.CURRENT}")
                 self._disk.sync_dir(directory)
 
     def close(self) -> None:
@@ -135,33 +152,28 @@ class Checkpoints:
                 segments[block.first_seq] = structs.replace(
                     known, live_count=block.live_count, live_bytes=block.live_bytes
                 )
-            elif not captured.resident_only:
+            else:
                 segments[block.first_seq] = self._flush_block(topic_id, block, known)
         return segments
 
     def _flush_block(self, topic_id: int, block: BlockCapture, known: SegmentImage | None) -> SegmentImage:
         directory = self._tiers.directory(topic_id, cold=False)
-        try:
-            appender = self._appender(topic_id, directory, block.first_seq, known)
-            assert block.columns is not None
-            assert appender.count == block.flushed_count, (appender.count, block.flushed_count)
-            appender.append(_inputs(block.columns))
-            data_bytes = appender.flush()
-            dead = [
-                block.flushed_count + position
-                for position, fragment in enumerate(block.columns.fragments)
-                if fragment is None
-            ]
-            if dead or block.unflagged:
-                reader = SegmentReader(self._disk, directory, block.first_seq, data_bytes)
-                reader.flag_deleted([*block.unflagged, *dead])
-            if block.seal:
-                appender.seal()
-                del self._appenders[topic_id, block.first_seq]
-        except DiskFailed:
-            # What is in the file now is unknown: the next try goes back to what the last snapshot relies on.
-            self._close_appender(topic_id, block.first_seq)
-            raise
+        appender = self._appender(topic_id, directory, block.first_seq, known)
+        assert block.columns is not None
+        assert appender.count == block.flushed_count, (appender.count, block.flushed_count)
+        appender.append(_inputs(block.columns))
+        data_bytes = appender.flush()
+        dead = [
+            block.flushed_count + position
+            for position, fragment in enumerate(block.columns.fragments)
+            if fragment is None
+        ]
+        if dead or block.unflagged:
+            reader = SegmentReader(self._disk, directory, block.first_seq, data_bytes)
+            reader.flag_deleted([*block.unflagged, *dead])
+        if block.seal:
+            appender.seal()
+            del self._appenders[topic_id, block.first_seq]
         return SegmentImage(
             first_seq=block.first_seq,
             count=block.record_count,

@@ -62,14 +62,21 @@ def failing_as(path: str, operation: str) -> Iterator[None]:
         raise DiskFailed(path, operation, error) from error
 
 
-class QueueFull(StorageError):
-    """The disk does not keep up and the writer's queue is at its bound. Nothing was taken; retry later."""
+class NoDataDirectory(StorageError):
+    """There is neither a snapshot nor a log. Name the directory the server has in TOPICS_DATA_DIR."""
 
-    def __init__(self, depth: int, queued_bytes: int) -> None:
-        super().__init__(
-            f"the log writer is {depth} writes ({queued_bytes} bytes) behind",
-            depth=depth,
-            queued_bytes=queued_bytes,
-        )
-        self.depth = depth
-        self.queued_bytes = queued_bytes
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is no data directory: there is neither a snapshot nor a log in it", path=path)
+        self.path = path
+
+
+class TargetNotEmpty(StorageError):
+    """Nothing is ever written over. Name a directory that is empty or does not exist."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not empty: name a directory that is empty or does not exist", path=path)
+        self.path = path
+
+
+class BackupFailed(StorageError):
+    """No sound copy could be made, and none is left. Run `topics verify` on the source."""

@@ -23,7 +23,7 @@ when its last frame, the one without the flag, is there. A batch never spans two
 Owns the encoding; `wal_reader` is the decoder.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 
@@ -71,15 +71,17 @@ def append_frame(topic_id: int, seq: int, ts: int, flags: int, node: bytes, tag:
     return _pack_length(len(body) + 8) + body + xxh3_64_digest(body)[::-1]
 
 
-def append_frames(topic_id: int, first_seq: int, ts: int, records: Iterable[Record], *, durable: bool) -> list[bytes]:
+def append_frames(topic_id: int, first_seq: int, ts: int, records: Sequence[Record], *, durable: bool) -> list[bytes]:
     """The frames of one atomic write, seqs counted up from `first_seq`. Hot: a plain loop over locals."""
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     frames: list[bytes] = []
     add = frames.append
     base_flags = BATCH_CONTINUES | DURABLE if durable else BATCH_CONTINUES
-    flags, seq, node, tag, payload = 0, first_seq, b"", b"", b""
+    seq, last_seq = first_seq, first_seq + len(records) - 1
     for given_node, given_tag, payload in records:
         flags = base_flags
+        if seq == last_seq:
+            flags ^= BATCH_CONTINUES  # the last one closes the batch
         node = tag = b""
         if given_tag is not None:
             tag = given_tag
@@ -88,11 +90,9 @@ def append_frames(topic_id: int, first_seq: int, ts: int, records: Iterable[Reco
             node = given_node
             flags |= HAS_NODE
         body = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
+        # The digest is the big-endian number; the frame wants it little-endian.
         add(pack_length(len(body) + 8) + body + digest(body)[::-1])
         seq += 1
-    if frames:
-        # The last one closes the batch.
-        frames[-1] = append_frame(topic_id, seq - 1, ts, flags & ~BATCH_CONTINUES, node, tag, payload)
     return frames
 
 

@@ -93,7 +93,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give the file the target name, replacing what had it."""
+        """Atomically give the file the target name, replacing what had it; a directory replaces only an empty one."""
         ...
 
     def remove(self, path: str) -> None:

@@ -13,6 +13,7 @@ known exactly. After a power cut (another boot id) the file says nothing, and th
 
 from collections.abc import Mapping
 from struct import Struct
+from typing import NamedTuple
 
 from topics.storage import paths
 from topics.storage.errors import failing_as
@@ -25,6 +26,25 @@ SLOTS_MIN = 1024
 _HEADER = Struct("<8s40sQ8x")
 _SLOT = Struct("<QQ")
 _pack_slot = _SLOT.pack_into
+
+
+class DecodedHeads(NamedTuple):
+    boot_id: bytes
+    slots: list[tuple[int, int, int]]
+    """(offset, topic_id, seq) of every slot in use."""
+
+
+def decode_heads(content: bytes) -> DecodedHeads | None:
+    """None when it is no heads file of this format."""
+    if len(content) < _HEADER.size:
+        return None
+    magic, boot_id, version = _HEADER.unpack_from(content)
+    if magic != MAGIC or version != HEADS_FORMAT:
+        return None
+    whole = content[_HEADER.size : len(content) - (len(content) - _HEADER.size) % _SLOT.size]
+    slots = enumerate(_SLOT.iter_unpack(whole))
+    used = [(_HEADER.size + at * _SLOT.size, topic_id, seq) for at, (topic_id, seq) in slots if topic_id]
+    return DecodedHeads(boot_id.rstrip(b"\0"), used)
 
 
 class Heads:
@@ -41,14 +61,10 @@ class Heads:
         boot_id = self._disk.boot_id().encode()
         if not boot_id or not self._disk.exists(self._path):
             return None
-        content = self._disk.read(self._path)
-        if len(content) < _HEADER.size:
+        found = decode_heads(self._disk.read(self._path))
+        if found is None or found.boot_id != boot_id:
             return None
-        magic, found, version = _HEADER.unpack_from(content)
-        if magic != MAGIC or found.rstrip(b"\0") != boot_id or version != HEADS_FORMAT:
-            return None
-        slots = content[_HEADER.size : len(content) - (len(content) - _HEADER.size) % _SLOT.size]
-        return {topic_id: seq for topic_id, seq in _SLOT.iter_unpack(slots) if topic_id}
+        return {topic_id: seq for _, topic_id, seq in found.slots}
 
     def create(self) -> None:
         """Begins anew, with nothing noted."""

@@ -13,11 +13,11 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import TopicConfig
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.record import payload_of
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import FrameKind, append_frames, control_frame
+from topics.storage.frame import FrameKind, Record, append_frames, control_frame
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 
@@ -40,12 +40,14 @@ class DiskJournal(Generic[T]):
         self._new_ticket = new_ticket
         self._deliver = deliver
         self._shards: list[CommitThread[T]] = []
+        self._shard_by_topic: dict[int, CommitThread[T]] = {}
         self._heads: Heads
         self.submit_full_total = 0
 
     def open(self, shards: list[CommitThread[T]], heads: Heads) -> None:
         """From now on operations are taken. The shards report to `on_durable` and `on_failed`."""
         self._shards = shards
+        self._shard_by_topic = {}
         self._heads = heads
 
     @property
@@ -92,8 +94,14 @@ class DiskJournal(Generic[T]):
     def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> T | None:
         return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config), gated=True)
 
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> T | None:
+        body = ConfigUpdated(cursor=CursorSet(cursor, seq))
+        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, body, gated=True)
+
     def delete_topic(self, topic_id: int, ts: int) -> T | None:
-        return self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)
+        ticket = self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)
+        del self._shard_by_topic[topic_id]
+        return ticket
 
     def append(
         self,
@@ -109,18 +117,17 @@ class DiskJournal(Generic[T]):
         gated: bool,
     ) -> T | None:
         """Hot: once per write."""
-        records = [
-            (
-                None if node is None else node.encode(),
-                None if tag is None else tag.encode(),
-                payload_of(fragment, at),
-            )
-            for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True)
-        ]
+        records: list[Record] = []
+        for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True):
+            node_bytes = None if node is None else node.encode()
+            tag_bytes = None if tag is None else tag.encode()
+            records.append((node_bytes, tag_bytes, payload_of(fragment, at)))
         if key is not None:
+            # The last record of a write carries its key.
             records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
         frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
-        ticket = self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
+        ticket = self._new_ticket() if gated else None
+        self._shard(topic_id).submit(frames, len(frames), gated, ticket)
         self._heads.note(topic_id, first_seq + len(frames) - 1)
         return ticket
 
@@ -148,7 +155,10 @@ class DiskJournal(Generic[T]):
         return ticket
 
     def _shard(self, topic_id: int) -> CommitThread[T]:
-        return self._shards[shard_of(topic_id, len(self._shards))]
+        shard = self._shard_by_topic.get(topic_id)
+        if shard is None:
+            shard = self._shard_by_topic[topic_id] = self._shards[shard_of(topic_id, len(self._shards))]
+        return shard
 
 
 def shard_of(topic_id: int, shard_count: int) -> int:

@@ -72,6 +72,11 @@ def shard_dir(root: str, shard: int, shard_count: int) -> str:
     return wal_dir(root) if shard_count == 1 else f"{wal_dir(root)}/{shard_name(shard)}"
 
 
+def shard_path(root: str, name: str) -> str:
+    """Where the files of a shard of that name live; the flat layout has an empty name."""
+    return f"{wal_dir(root)}/{name}" if name else wal_dir(root)
+
+
 def shard_name(shard: int) -> str:
     return f"shard-{shard:02d}"
 

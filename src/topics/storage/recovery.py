@@ -11,7 +11,7 @@ import msgspec
 
 from topics.model.config import TopicConfig
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.tag_match import TagMatch
 from topics.storage import paths, snapshot
 from topics.storage.errors import CorruptFile
@@ -39,6 +39,8 @@ class RecoveryTarget(Protocol):
 
     def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None: ...
 
+    def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None: ...
+
     def topic_deleted(self, topic_id: int) -> None: ...
 
     def appended(self, topic_id: int, first_seq: int, records: list[ReplayedRecord]) -> None:
@@ -61,6 +63,7 @@ class Recovered(NamedTuple):
     snapshot_number: int
     next_topic_id: int
     images: list[TopicImage]
+    absorbed: dict[str, int]  # what the snapshot had of each shard
     shards: dict[str, ReplayedShard]  # by directory, relative to the WAL's
     clean: bool  # the last process stopped cleanly: nothing was lost
     damaged_snapshots: tuple[CorruptFile, ...]
@@ -119,6 +122,7 @@ class Recovery:
             snapshot_number=number,
             next_topic_id=next_topic_id,
             images=images,
+            absorbed=absorbed,
             shards={name: ReplayedShard(replay.next_lsn, replay.torn) for name, replay in self._replays.items()},
             clean=clean and frames == 0,
             damaged_snapshots=() if loaded is None else loaded.damaged,
@@ -151,7 +155,11 @@ class Recovery:
             self._highest_topic_id = max(self._highest_topic_id, topic_id)
             target.topic_created(topic_id, ts, _created(payload))
         elif kind == FrameKind.CONFIG_UPDATE:
-            target.config_updated(topic_id, ts, _updated(payload).config)
+            updated = _updated(payload)
+            if updated.config is not None:
+                target.config_updated(topic_id, ts, updated.config)
+            if updated.cursor is not None:
+                target.cursor_set(topic_id, ts, updated.cursor)
         elif kind == FrameKind.TOPIC_DELETE:
             target.topic_deleted(topic_id)
         elif kind == FrameKind.DELETE:

@@ -20,7 +20,7 @@ when the table is opened. It is derived from `.data` and rebuilt from it wheneve
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from sys import byteorder
 
@@ -90,6 +90,11 @@ class TagTable:
         while stop < self._count and self._tag(stop).startswith(prefix):
             stop += 1
         return sorted(self._positions(start, stop))
+
+    def rows(self) -> Iterator[tuple[bytes, list[int]]]:
+        """Every tag with its positions, in the order of the tags."""
+        for row in range(self._count):
+            yield self._tag(row), self._positions(row, row + 1)
 
     def _first_row_from(self, tag: bytes) -> int:
         return bisect_left(range(self._count), tag, key=self._tag)

@@ -5,6 +5,7 @@ that is the hot copy removed. Every step may be repeated.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
@@ -71,12 +72,20 @@ class Tiers:
             with failing_as(directory, "removing a topic"):
                 self._disk.remove_tree(directory)
 
-    def remove_orphans(self, known: Mapping[int, Mapping[int, SegmentImage]]) -> None:
-        """Removes the segments and topics that `known` does not have in that tier."""
+    def remove_orphans(
+        self,
+        known: Mapping[int, Mapping[int, SegmentImage]],
+        kept: AbstractSet[tuple[int, int, bool]],
+        kept_topics: AbstractSet[int],
+    ) -> None:
+        """Removes the segments and topics that `known` does not have in that tier, but for those `kept`: segments
+        by topic id, first seq and whether they are cold."""
         for root in self._roots():
             for name in self._disk.list_dir(paths.topics_dir(root)):
                 topic_id = paths.parse_topic_name(name)
                 if topic_id is None:
+                    continue
+                if topic_id in kept_topics:
                     continue
                 if topic_id not in known:
                     self.remove_topic(topic_id)
@@ -89,7 +98,10 @@ class Tiers:
                             self._disk.remove(f"{directory}/{entry}")
                         continue
                     segment = known[topic_id].get(parsed[0])
-                    if segment is None or segment.cleared or segment.cold != (root == self._cold_root):
+                    is_cold = root == self._cold_root
+                    if (topic_id, parsed[0], is_cold) in kept:
+                        continue
+                    if segment is None or segment.cleared or segment.cold != is_cold:
                         remove_segment(self._disk, directory, parsed[0])
 
     def _roots(self) -> list[str]:

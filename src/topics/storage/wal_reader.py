@@ -111,7 +111,7 @@ class WalScan:
             else:
                 detail = "the last batch is incomplete"
         else:
-            detail = _what_is_wrong(buffer, offset)
+            detail = what_is_wrong(buffer, offset)
             mark_at = find_sync_mark(buffer, offset + 1)
             if mark_at is not None:
                 raise CorruptFile(path, offset, f"{detail}, and it was synced (mark at byte {mark_at})")
@@ -160,7 +160,8 @@ def _is_zero(buffer: MappedBytes, start: int) -> bool:
     return True
 
 
-def _what_is_wrong(buffer: MappedBytes, offset: int) -> str:
+def what_is_wrong(buffer: MappedBytes, offset: int) -> str:
+    """Why the bytes at the offset are no frame. They are known not to be one."""
     left = len(buffer) - offset
     if left < OVERHEAD_BYTES:
         return "an incomplete frame"

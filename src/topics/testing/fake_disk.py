@@ -70,6 +70,15 @@ class _Entry:
     inode: _Inode | None
 
 
+@dataclass(frozen=True, slots=True)
+class _TreeMove:
+    """A pending rename of a directory with all that is in it."""
+
+    directory: str
+    source: str
+    target: str
+
+
 class _Plan(Enum):
     FAIL = auto()
     STOP_BEFORE = auto()
@@ -187,7 +196,7 @@ class FakeDisk:
         self.locked: set[str] = set()
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
-        self._pending_names: list[_Entry] = []
+        self._pending_names: list[_Entry | _TreeMove] = []
         self._directories: set[str] = {"", "/"}
         self._faults: dict[int, _Fault] = {}
         self._boots = 1
@@ -229,6 +238,8 @@ class FakeDisk:
         for entry in self._pending_names:
             if choice.random() < keep_names:
                 _change_names(names, entry)
+            elif isinstance(entry, _TreeMove):
+                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
         survivors: dict[int, _Inode] = {}
         for name in sorted(names):
             inode = names[name]
@@ -246,7 +257,11 @@ class FakeDisk:
 
     def crash_drop_all(self) -> "FakeDisk":
         """What a restart after the worst power cut finds: only what was made durable."""
-        return self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
+        after = self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
+        for entry in reversed(self._pending_names):
+            if isinstance(entry, _TreeMove):
+                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
+        return after
 
     def dump(self) -> dict[str, bytes]:
         """Every file as a reader sees it now."""
@@ -299,7 +314,10 @@ class FakeDisk:
         source, target = _clean(source), _clean(target)
         with self.mutation():
             self._check_directory(_parent(target))
-            self._change(_Entry(_parent(target), source, target, self._inode(source)))
+            if source in self._directories:
+                self._rename_tree(source, target)
+            else:
+                self._change(_Entry(_parent(target), source, target, self._inode(source)))
 
     def remove(self, path: str) -> None:
         path = _clean(path)
@@ -369,7 +387,15 @@ class FakeDisk:
         self.locked.add(path)
         return FakeLock(self, path)
 
-    def _change(self, entry: _Entry) -> None:
+    def _rename_tree(self, source: str, target: str) -> None:
+        if any(name.startswith(f"{target}/") for name in (*self._names, *self._directories)):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        # What is not durable within it yet would have to be followed to its new place.
+        assert not any(f"{entry.directory}/".startswith(f"{source}/") for entry in self._pending_names), "sync it first"
+        self._directories = {_moved(name, source, target) for name in self._directories}
+        self._change(_TreeMove(_parent(target), source, target))
+
+    def _change(self, entry: "_Entry | _TreeMove") -> None:
         _change_names(self._names, entry)
         self._pending_names.append(entry)
 
@@ -397,7 +423,16 @@ def _apply(content: bytearray, change: _Write | _Resize) -> None:
                 del content[size:]
 
 
-def _change_names(names: dict[str, _Inode], entry: _Entry) -> None:
+def _moved(name: str, source: str, target: str) -> str:
+    return target + name[len(source) :] if f"{name}/".startswith(f"{source}/") else name
+
+
+def _change_names(names: dict[str, _Inode], entry: _Entry | _TreeMove) -> None:
+    if isinstance(entry, _TreeMove):
+        moved = {_moved(name, entry.source, entry.target): inode for name, inode in names.items()}
+        names.clear()
+        names.update(moved)
+        return
     if entry.gone is not None:
         names.pop(entry.gone, None)
     if entry.name is not None and entry.inode is not None:

@@ -37,6 +37,7 @@ class FakeTransport(asyncio.Transport):
         self.stuck = False
         self.buffered = 0
         self.high = 64 * 1024
+        self.low = 16 * 1024
         self.paused_protocol = False
         self.reading = True
         self.eof_written = False
@@ -47,8 +48,14 @@ class FakeTransport(asyncio.Transport):
     def sent(self) -> bytes:
         return b"".join(self.writes)
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or self.high
+        self.low = low or self.high // 4
+        self._pause_if_full()
 
     def get_write_buffer_size(self) -> int:
         return self.buffered
@@ -59,14 +66,17 @@ class FakeTransport(asyncio.Transport):
         self.writes.append(bytes(data))
         if self.stuck:
             self.buffered += len(data)
-            if self.buffered > self.high and not self.paused_protocol:
-                self.paused_protocol = True
-                assert self.protocol is not None
-                self.protocol.pause_writing()
+            self._pause_if_full()
+
+    def _pause_if_full(self) -> None:
+        if self.buffered > self.high and not self.paused_protocol:
+            self.paused_protocol = True
+            assert self.protocol is not None
+            self.protocol.pause_writing()
 
     def client_reads(self, size: int) -> None:
         self.buffered = max(0, self.buffered - size)
-        if self.paused_protocol and self.buffered <= self.high // 4:
+        if self.paused_protocol and self.buffered <= self.low:
             self.paused_protocol = False
             assert self.protocol is not None
             self.protocol.resume_writing()
@@ -154,8 +164,23 @@ class Client:
     def send(self, *pieces: bytes) -> bytes:
         """Delivers each piece in a read of its own; returns everything answered so far."""
         for piece in pieces:
-            self.protocol.data_received(piece)
+            self._receiver.data_received(piece)
         return self.transport.sent
+
+    def hang_up(self) -> None:
+        """Closes from this end; the transport on the other side notices and closes, too."""
+        self._receiver.eof_received()
+        self._receiver.connection_lost(None)
+
+    def lose(self) -> None:
+        """The connection breaks."""
+        self._receiver.connection_lost(ConnectionResetError())
+
+    @property
+    def _receiver(self) -> asyncio.Protocol:
+        """The protocol under test, or whatever it has handed the connection over to."""
+        assert self.transport.protocol is not None
+        return self.transport.protocol
 
     def sweep_after(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1000))

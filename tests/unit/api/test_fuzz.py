@@ -1,11 +1,13 @@
 """Any bytes in any splitting: the same answers, and never an exception."""
 
+import asyncio
 import gzip
 import itertools
 
 from fake_transport import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_channel import OFFER, STREAM, Peer
 
 MESSAGES = [
     b"GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -55,6 +57,33 @@ def test_answers_do_not_depend_on_how_the_stream_is_split(messages: list[bytes],
     assert len(whole.application.requests) >= len(messages)
     assert pieces.transport.closed == whole.transport.closed
     assert pieces.transport.eof_written == whole.transport.eof_written
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    messages=st.lists(st.sampled_from(MESSAGES), max_size=3),
+    last=st.sampled_from([STREAM, OFFER]),
+    tail=st.one_of(st.binary(max_size=40_000), st.lists(st.sampled_from(MESSAGES), max_size=3).map(b"".join)),
+    cuts=st.lists(st.integers(0, 100_000), max_size=12),
+)
+def test_a_hand_over_does_not_depend_on_how_the_stream_is_split(
+    messages: list[bytes], last: bytes, tail: bytes, cuts: list[int]
+) -> None:
+    async def scenario() -> None:
+        stream = b"".join(messages) + last + tail
+        whole, pieces = Peer(), Peer()
+        whole.send(stream)
+        pieces.send(*split(stream, cuts))
+        assert pieces.transport.sent == whole.transport.sent
+        assert pieces.owner.input == whole.owner.input == (tail if last is OFFER else b"")
+        assert len(pieces.application.requests) == len(whole.application.requests) == len(messages) + 1
+        for peer in (whole, pieces):
+            peer.hang_up()
+            assert peer.owner.calls[0] == "opened"
+            assert peer.owner.calls.count("closed") == 1
+            assert len(peer.connections) == 0
+
+    asyncio.run(scenario())
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,6 +3,7 @@
 import json
 
 from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
 from topics.bench.report import render_json, render_text
 from topics.bench.samples import Sample
@@ -44,6 +45,19 @@ def test_a_ratio_says_whether_it_is_met() -> None:
     assert "  topics / redis = 3.09  (met: at least 2.0)\n" in text
     assert "  topics / empty = 0.40  (missed: at least 0.5)\n" in text
     assert text.endswith("  topics / b = 1.00\n")
+
+
+def test_a_latency_says_whether_it_is_met() -> None:
+    figures = (Figure("p99 of topics", 0.9, "ms", 1.0), Figure("p99 of other", 1.25, "ms", 1.0))
+    text = render_text([WorkloadResult("fanout-1", "", (OURS,), (), figures=figures)], [])
+    assert "  p99 of topics = 0.90 ms  (met: at most 1 ms)\n" in text
+    assert "  p99 of other = 1.25 ms  (missed: at most 1 ms)\n" in text
+
+
+def test_at_a_fixed_rate_the_round_with_the_middle_p99_is_shown() -> None:
+    rounds = tuple(Sample(100, 100, 2.0, 0.1, p99_ms, 3.0, 0, None, 0.5) for p99_ms in (2.5, 0.5, 1.5))
+    target = TargetResult("topics", TargetKind.TOPICS, rounds, fixed_rate=True)
+    assert target.typical.p99_ms == 1.5
 
 
 def test_errors_of_all_rounds_are_counted_and_the_first_is_shown() -> None:

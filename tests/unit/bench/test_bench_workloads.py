@@ -5,9 +5,12 @@ import json
 import pytest
 
 from topics.bench.diff_workload import PRELOADED_RECORDS, READ_RECORDS, DiffWorkload
+from topics.bench.fanout_workload import FanoutWorkload
+from topics.bench.media_workload import MediaRoom, MediaWorkload
+from topics.bench.plan import LoadSettings
 from topics.bench.records import DATA_BYTES, data_of
 from topics.bench.targets import Target, TargetKind
-from topics.bench.workloads import select, selections
+from topics.bench.workloads import select, select_measurements, selections
 from topics.bench.write_workload import WriteWorkload
 
 SERVER = Target("topics", TargetKind.TOPICS, "127.0.0.1", 4000)
@@ -58,6 +61,23 @@ def test_the_tail_read_asks_for_the_last_records() -> None:
 
 
 def test_every_word_of_the_command_line_selects_something() -> None:
-    assert all(select(word, "disk") for word in selections())
-    assert [workload.name for workload in select("diff", "disk")] == ["diff-tail", "diff-deep"]
-    assert [workload.name for workload in select("write-100", "disk")] == ["write-100"]
+    assert all(select(word, "disk", MediaRoom()) or select_measurements(word, "disk", None) for word in selections())
+    assert [workload.name for workload in select("diff", "disk", MediaRoom())] == ["diff-tail", "diff-deep"]
+    assert [workload.name for workload in select("write-100", "disk", MediaRoom())] == ["write-100"]
+    assert [workload.name for workload in select("media", "disk", MediaRoom())] == ["media"]
+
+
+@pytest.mark.parametrize(("watchers", "writes_per_s", "p99_ms_max"), [(1, 200, 1.0), (10, 200, None), (1000, 20, 15.0)])
+def test_more_watchers_get_fewer_writes(watchers: int, writes_per_s: int, p99_ms_max: float | None) -> None:
+    workload = FanoutWorkload("disk", watchers)
+    plan = workload.plan(SERVER, LoadSettings(16, 2.0))
+    assert (plan.watchers, plan.writes_per_s, workload.p99_ms_max) == (watchers, writes_per_s, p99_ms_max)
+
+
+def test_a_wait_for_the_disk_is_not_held_against_the_delivery() -> None:
+    assert FanoutWorkload("fsync", 100).p99_ms_max is None
+
+
+def test_the_room_is_as_large_as_it_was_asked_to_be() -> None:
+    plan = MediaWorkload("disk", MediaRoom(7, 11)).plan(SERVER, LoadSettings(16, 2.0))
+    assert (plan.participants, plan.packets_per_s) == (7, 11)

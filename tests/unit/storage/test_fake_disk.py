@@ -138,12 +138,8 @@ def test_a_disk_that_stays_full_refuses_every_later_call() -> None:
             disk.create("/d/other")
 
 
-@pytest.mark.parametrize(
-    ("applied", "torn_bytes", "expected"), [(False, 0, b""), (False, 1, b"a"), (True, 0, b"abc")]
-)
-def test_a_stop_comes_before_within_or_after_the_call(
-    applied: bool, torn_bytes: int, expected: bytes
-) -> None:
+@pytest.mark.parametrize(("applied", "torn_bytes", "expected"), [(False, 0, b""), (False, 1, b"a"), (True, 0, b"abc")])
+def test_a_stop_comes_before_within_or_after_the_call(applied: bool, torn_bytes: int, expected: bytes) -> None:
     disk = disk_with(b"")
     file = disk.open_append("/d/file")
     disk.stop_at(disk.mutating_calls + 1, applied=applied, torn_bytes=torn_bytes)

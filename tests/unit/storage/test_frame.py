@@ -7,6 +7,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.model.payload import join_payload, split_payload
 from topics.storage.frame import (
     BATCH_CONTINUES,
     DURABLE,
@@ -18,7 +19,6 @@ from topics.storage.frame import (
     append_frames,
     control_frame,
 )
-from topics.model.payload import join_payload, split_payload
 from topics.storage.wal_mark import file_mark, sync_mark
 
 JSON = st.binary(min_size=1).filter(lambda text: b"\x00" not in text)
@@ -76,9 +76,7 @@ def test_every_frame_of_a_batch_but_the_last_says_that_it_goes_on() -> None:
         by_hand(1, DURABLE | BATCH_CONTINUES | HAS_NODE | HAS_TAG, 5, 101, 9, b"", b"t", b"2"),
         by_hand(1, DURABLE | HAS_NODE, 5, 102, 9, b"n", b"", b"3"),
     ]
-    assert append_frames(5, 100, 9, [(None, None, b"1")], durable=False) == [
-        by_hand(1, 0, 5, 100, 9, b"", b"", b"1")
-    ]
+    assert append_frames(5, 100, 9, [(None, None, b"1")], durable=False) == [by_hand(1, 0, 5, 100, 9, b"", b"", b"1")]
     assert append_frames(5, 100, 9, [], durable=False) == []
 
 
@@ -90,7 +88,5 @@ def test_a_payload_has_the_documented_bytes() -> None:
 
 
 @given(JSON, st.none() | JSON, st.none() | st.binary())
-def test_a_payload_splits_into_what_it_was_joined_from(
-    data: bytes, meta: bytes | None, key: bytes | None
-) -> None:
+def test_a_payload_splits_into_what_it_was_joined_from(data: bytes, meta: bytes | None, key: bytes | None) -> None:
     assert split_payload(join_payload(data, meta, key)) == (data, meta, key)

@@ -36,9 +36,7 @@ def expected(records: list[SegmentInput], first_seq: int = 5) -> list[SegmentRec
     return [(first_seq + position, *record) for position, record in enumerate(records)]
 
 
-def sealed(
-    disk: Disk | None = None, directory: str = DIRECTORY, records: list[SegmentInput] = RECORDS
-) -> Disk:
+def sealed(disk: Disk | None = None, directory: str = DIRECTORY, records: list[SegmentInput] = RECORDS) -> Disk:
     disk = disk or FakeDisk()
     appender = SegmentAppender.create(disk, directory, 5)
     appender.append(records[:2])
@@ -79,11 +77,7 @@ def test_data_and_index_have_the_documented_bytes() -> None:
 
 def test_the_tag_table_has_the_documented_bytes() -> None:
     body = b"topictag" + struct.pack("<IIQII", 1, 3, 5, 5, 32 + 3 * 16 + 7)
-    body += (
-        struct.pack("<IIII", 80, 3, 0, 2)
-        + struct.pack("<IIII", 83, 3, 2, 1)
-        + struct.pack("<IIII", 86, 1, 3, 1)
-    )
+    body += struct.pack("<IIII", 80, 3, 0, 2) + struct.pack("<IIII", 83, 3, 2, 1) + struct.pack("<IIII", 86, 1, 3, 1)
     body += b"a:1" + b"a:2" + b"b" + struct.pack("<IIII", 0, 4, 1, 3)
     assert sealed().read(TAGS) == body + struct.pack("<Q", xxhash.xxh3_64(body).intdigest())
 

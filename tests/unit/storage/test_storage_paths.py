@@ -13,10 +13,7 @@ u64 = st.integers(0, 2**64 - 1)
 def test_names_are_spelled_as_documented() -> None:
     assert paths.lock_path("d") == "d/LOCK"
     assert paths.meta_dir("d") + "/" + paths.snapshot_name(7) == "d/meta/snapshot.0007.bin"
-    assert (
-        paths.shard_dir("d", 3, 8) + "/" + paths.wal_file_name(1024)
-        == "d/wal/shard-03/wal-0000000000001024.log"
-    )
+    assert paths.shard_dir("d", 3, 8) + "/" + paths.wal_file_name(1024) == "d/wal/shard-03/wal-0000000000001024.log"
     assert paths.topic_dir("d", 10) == "d/topics/0000000A"
     assert paths.segment_path("t", 10001, SegmentPart.DATA) == "t/seg-0000000000010001.data"
     assert paths.segment_name(1, SegmentPart.INDEX) == "seg-0000000000000001.idx"

@@ -81,9 +81,15 @@ class RecordHandlers:
             include_tags=body.include_tags,
             include_meta=body.include_meta,
             own_nodes=own_nodes(body.node, self._node_bytes_max),
+            to_seq=limits.U64_MAX if body.to_seq is None else body.to_seq,
+            match=None if body.match is None else parse_match(body.match),
         )
-        topic, batch = self._engine.read(call.name, body.from_seq, options)
-        if body.wait_ms and not batch.fragments and batch.gap is None:
+        from_seq = body.from_seq
+        if body.from_ts is not None:
+            from_seq = max(from_seq, self._engine.cursor_at(call.name, body.from_ts))
+        topic, batch = self._engine.read(call.name, from_seq, options)
+        may_wait = body.wait_ms and batch.next_from_seq < options.to_seq
+        if may_wait and not batch.fragments and batch.gap is None:
             wait_ms = clamp(body.wait_ms, 0, limits.DIFF_WAIT_MS_MAX)
             return self._wait(call, topic, batch.next_from_seq, options, wait_ms)
         return _diff_response(call, topic, batch)
@@ -143,25 +149,38 @@ def _header_key(value: bytes) -> str | None:
 
 def _written(call: Call, appended: Appended, with_seqs: bool, *, throttle_wait_ms: float) -> Answer:
     """The answer to a write, as soon as its class allows to give it."""
-    commit = appended.commit
+    if appended.commit is None:
+        return _write_response(call, appended, with_seqs, 0.0, throttle_wait_ms)
+    return once_committed(
+        appended.commit,
+        lambda: _write_response(call, appended, with_seqs, _fsync_ms(appended), throttle_wait_ms),
+    )
 
-    def reply() -> Response:
-        synced = commit is not None and appended.topic.config.durability is Durability.FSYNC
-        return Response(
-            201 if appended.created else 200,
-            write_reply(
-                call.name,
-                appended.first_seq,
-                appended.record_count,
-                appended.topic.log.head_seq,
-                created=appended.created,
-                deduped=appended.deduped,
-                with_seqs=with_seqs,
-                total_ms=call.elapsed_ms(),
-                wal_append_ms=appended.journal_ns / 1e6,
-                fsync_ms=commit.sync_ns / 1e6 if synced and commit else 0.0,
-                throttle_wait_ms=throttle_wait_ms,
-            ),
-        )
 
-    return once_committed(commit, reply)
+def _fsync_ms(appended: Appended) -> float:
+    """What the sync took, for a class that waits for it: a `disk` write may wait for its seqs, too."""
+    if appended.commit is None or appended.topic.config.durability is not Durability.FSYNC:
+        return 0.0
+    return appended.commit.sync_ns / 1e6
+
+
+def _write_response(
+    call: Call, appended: Appended, with_seqs: bool, fsync_ms: float, throttle_wait_ms: float
+) -> Response:
+    """Hot."""
+    return Response(
+        201 if appended.created else 200,
+        write_reply(
+            call.name,
+            appended.first_seq,
+            appended.record_count,
+            appended.topic.log.head_seq,
+            created=appended.created,
+            deduped=appended.deduped,
+            with_seqs=with_seqs,
+            total_ms=call.elapsed_ms(),
+            wal_append_ms=appended.journal_ns / 1e6,
+            fsync_ms=fsync_ms,
+            throttle_wait_ms=throttle_wait_ms,
+        ),
+    )

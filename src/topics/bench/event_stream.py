@@ -1,0 +1,57 @@
+"""An SSE stream as the load generator needs it: from the bytes of a chunked HTTP reply to whole events."""
+
+from topics.bench.errors import MalformedReply
+
+HEAD_BYTES_MAX = 64 * 1024
+HEAD_END = b"\r\n\r\n"
+LINE_END = b"\r\n"
+EVENT_END = b"\n\n"
+OK = b"HTTP/1.1 200 "
+
+
+class EventStreamReader:
+    """Events come out without the empty line that ends them, however the bytes are split."""
+
+    __slots__ = ("_head_seen", "_text", "_unread")
+
+    def __init__(self) -> None:
+        self._head_seen = False
+        self._unread = b""
+        self._text = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Hot: usually one chunk with one event."""
+        if self._unread:
+            data = self._unread + data
+        if not self._head_seen:
+            data = self._without_head(data)
+        at = 0
+        pieces = [self._text]
+        while self._head_seen and (size_end := data.find(LINE_END, at)) >= 0:
+            start = size_end + len(LINE_END)
+            stop = start + _size(data[at:size_end])
+            if stop + len(LINE_END) > len(data):
+                break
+            pieces.append(data[start:stop])
+            at = stop + len(LINE_END)
+        self._unread = data[at:]
+        *events, self._text = b"".join(pieces).split(EVENT_END)
+        return events
+
+    def _without_head(self, data: bytes) -> bytes:
+        head, end, body = data.partition(HEAD_END)
+        if not end:
+            if len(head) > HEAD_BYTES_MAX:
+                raise MalformedReply("the head of the reply has no end")
+            return data
+        if not head.startswith(OK):
+            raise MalformedReply(f"not an event stream: {data[:500]!r}")
+        self._head_seen = True
+        return body
+
+
+def _size(text: bytes) -> int:
+    try:
+        return int(text, 16)
+    except ValueError as problem:
+        raise MalformedReply(f"not the size of a chunk: {text[:50]!r}") from problem

@@ -1,0 +1,42 @@
+"""What is measured of this server alone: figures with an upper bound each, instead of rates beside a peer's.
+
+A measurement starts and stops its own server process on loopback, with data in a directory that is removed
+afterwards. A new one is a class in a module of its own and a line in `workloads.py`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. `at_most` is what it should not exceed, where that is said."""
+
+    name: str
+    value: float
+    unit: str
+    at_most: float | None = None
+
+    @property
+    def missed(self) -> bool:
+        return self.at_most is not None and self.value > self.at_most
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementResult:
+    name: str
+    summary: str
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know to read the figures rightly."""
+
+
+class Measurement(ABC):
+    name: str
+
+    @abstractmethod
+    def measure(self, progress: Progress) -> MeasurementResult:
+        """Runs it once."""

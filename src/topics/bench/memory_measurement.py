@@ -1,0 +1,104 @@
+"""What a record costs in memory beyond its own bytes, while it is unsealed and once it is in a sealed segment.
+
+The memory of the server process is read from the kernel (`RssAnon`: everything but mapped files), not from Python,
+so allocator waste counts.
+
+- Unsealed: memory after writing records into a block that is never full, less before, per record, less the bytes of
+  data and tag.
+- Sealed: a server started on sealed records that were all read once, and one on a tenth of them; the difference per
+  record. Payloads are in mapped files then, so nothing is taken off.
+"""
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from topics.bench.control import HttpControl
+from topics.bench.errors import BenchError
+from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
+from topics.bench.own_process import READ_RECORDS, fill, server_on
+from topics.bench.records import DATA_BYTES, data_of, tag_of
+from topics.limits import GIB, SEGMENT_EVENTS_MAX, U32_MAX
+
+TOPIC = "bench-memory"
+SEALED_RECORDS_DEFAULT = 1_000_000
+UNSEALED_RECORDS_MAX = 200_000  # so few that no checkpoint falls into the measurement
+WARM_UP_RECORDS = 10_000
+SEALED_BYTES_MAX = 4.0
+UNSEALED_BYTES_MAX = 250.0
+
+
+class _Diff(msgspec.Struct):
+    records: list[msgspec.Raw]
+    next_from_seq: int
+    head_seq: int
+
+
+class MemoryMeasurement(Measurement):
+    name = "memory"
+
+    def __init__(self, records: int | None, durability: str) -> None:
+        wanted = records or SEALED_RECORDS_DEFAULT
+        # Whole segments: what is left over would stay unsealed.
+        self._few = max(wanted // 10 // SEGMENT_EVENTS_MAX, 1) * SEGMENT_EVENTS_MAX
+        self._many = max(wanted // SEGMENT_EVENTS_MAX, 2) * SEGMENT_EVENTS_MAX
+        self._unsealed = min(wanted, UNSEALED_RECORDS_MAX)
+        self._config = msgspec.json.encode({"durability": durability})
+
+    def measure(self, progress: Progress) -> MeasurementResult:
+        progress(f"memory: {self._unsealed} unsealed records")
+        unsealed = self._unsealed_bytes()
+        few = self._sealed_memory(self._few, progress)
+        many = self._sealed_memory(self._many, progress)
+        return MeasurementResult(
+            self.name,
+            f"{self._unsealed} unsealed and {self._many} sealed records of {DATA_BYTES} bytes, each with its own tag",
+            (
+                Figure("per unsealed record, beyond data and tag", unsealed, "bytes", UNSEALED_BYTES_MAX),
+                Figure("per sealed record", (many - few) / (self._many - self._few), "bytes", SEALED_BYTES_MAX),
+                Figure(f"server with {self._many} sealed records, all read once", many / 2**20, "MiB"),
+            ),
+            ("memory is the kernel's figure for the process without mapped files, allocator waste included",),
+        )
+
+    def _unsealed_bytes(self) -> float:
+        never_full = {"TOPICS_SEGMENT_MAX_EVENTS": str(U32_MAX), "TOPICS_SEGMENT_MAX_BYTES": str(GIB)}
+        with (
+            tempfile.TemporaryDirectory(prefix="topics-bench-") as name,
+            server_on(Path(name), **never_full) as server,
+            server.control() as control,
+        ):
+            control.call("PUT", f"/v0/topics/{TOPIC}", self._config)
+            fill(control, [TOPIC], 0, WARM_UP_RECORDS)
+            before = server.anonymous_bytes()
+            fill(control, [TOPIC], WARM_UP_RECORDS, self._unsealed)
+            after = server.anonymous_bytes()
+        return (after - before) / self._unsealed - len(data_of(0)) - len(tag_of(0))
+
+    def _sealed_memory(self, records: int, progress: Progress) -> int:
+        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
+            directory = Path(name)
+            progress(f"memory: writing {records} records to be sealed")
+            with server_on(directory) as server:
+                with server.control() as control:
+                    control.call("PUT", f"/v0/topics/{TOPIC}", self._config)
+                    fill(control, [TOPIC], 0, records)
+                server.stop()
+            progress(f"memory: reading {records} sealed records")
+            with server_on(directory) as server:
+                with server.control() as control:
+                    if _read_all(control) != records:
+                        raise BenchError(f"not all of {records} records could be read back")
+                return server.anonymous_bytes()
+
+
+def _read_all(control: HttpControl) -> int:
+    count = from_seq = 0
+    while True:
+        body = msgspec.json.encode({"from_seq": from_seq, "limit": READ_RECORDS})
+        reply = msgspec.json.decode(control.call("POST", f"/v0/topics/{TOPIC}/diff", body), type=_Diff)
+        count += len(reply.records)
+        if reply.next_from_seq >= reply.head_seq:
+            return count
+        from_seq = reply.next_from_seq

@@ -1,0 +1,333 @@
+"""Copies a data directory into a new one that a server can be started on, while another server goes on writing.
+
+Nothing is asked of that server. What is relied on is the order of its writes (`checkpoint.py`, `wal_writer.py`):
+
+    1. read the newest snapshot, N             it says which segments, and from which lsns on the WAL, belong to it
+    2. copy the segments of N                  each up to the length N knows
+    3. copy the WAL of N's shards              from the file that holds N's lsn on, whole batches only
+    4. look whether N is still there           if not, begin again with the newer one
+    5. write N anew, its segments all hot; sync; check the copy like `topics verify`; give it its name
+
+Why the copy is a state the server was in:
+
+- *Nothing N needs was removed meanwhile.* Segments that only N points to, and WAL files that only N needs, are
+  removed after snapshot N + 2 is saved, and saving that removes N first. So if N is there at step 4, everything was.
+  (A start may remove segments earlier: then a file is missing here, and that begins again, too.)
+- *Nothing acknowledged before the copy is missing.* A synced write is in its WAL file before it is acknowledged, and
+  files are listed after the copy began. Only what was written since may be cut: each file is read once, front to
+  back, and ends at its last whole batch. A batch seen with a hole in it (the reader was overtaken) with a sync mark
+  behind looks like corruption; frames never change once written, so that is read again, and a hole that stays is one.
+- *Nothing deleted comes back, nothing is deleted that the log does not say.* Up to N's length a segment changes only
+  in delete bytes. One that N counts on was set before N was saved, so before step 2. One that was set later was set
+  after its Delete frame was synced, and that is copied later, in step 3: it is replayed over the record.
+- *A topic's operations stay in order.* All of them are in one shard, until a start with another shard count. Such a
+  start saves a snapshot with other shard names before it takes a write: step 4 sees that, and begins again.
+
+Beginning again keeps the sealed segments that were copied, so a copy slower than the checkpoints comes to an end. Of
+a kept one the delete bytes may be stale. Bytes are only ever set, so it is as N has it exactly when it has as many
+live records as N says; else it is copied again.
+
+Until its last step the copy is called `<target>.tmp`: an interrupted one never looks whole. It holds a lock, so what
+is found under that name without being locked was left behind, and is cleared away.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from topics.model.image import SegmentImage, TopicImage
+from topics.storage import paths, snapshot
+from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
+from topics.storage.findings import Finding, Severity
+from topics.storage.fs import Disk
+from topics.storage.paths import SegmentPart
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_writer import remove_segment, rewrite_sidecars
+from topics.storage.state import State, decode_state, encode_state, encode_topic
+from topics.storage.tiers import Tiers
+from topics.storage.verify import verify_directory
+from topics.storage.verify_topic import count_live
+from topics.storage.wal_mark import sync_mark
+from topics.storage.wal_reader import find_sync_mark, scan
+from topics.storage.wal_writer import WalFile, wal_files
+
+ATTEMPTS_MAX = 20
+
+_SYNC_MARK_BYTES_MAX = len(sync_mark(2**63))
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes copied so far and the bytes to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupResult:
+    topics: int
+    segments: int
+    wal_frames: int
+    copied_bytes: int
+    attempts: int
+    damaged_snapshots: tuple[CorruptFile, ...]
+    """Newer snapshots of the source that could not be read and were passed over."""
+
+
+class _Overtaken(Exception):
+    """The server has moved on to a newer snapshot and removed what this one needs."""
+
+
+def back_up(
+    disk: Disk, root: str, cold_root: str, target: str, progress: Progress = lambda done, total: None
+) -> BackupResult:
+    """Copies `root` (and what it has in `cold_root`) to `target`, sound and durable when it returns.
+
+    Raises `TargetNotEmpty`, `NoDataDirectory`, `CorruptFile` (the source is damaged), `BackupFailed`, `DiskFailed`.
+    """
+    root, target = root.rstrip("/"), target.rstrip("/")
+    with failing_as(target, "copying"):
+        if any(f"{target}/".startswith(f"{source}/") for source in (root, cold_root.rstrip("/")) if source):
+            raise BackupFailed(f"{target} is within {root}: name a directory outside of what is copied")
+        if disk.exists(target) and disk.list_dir(target):
+            raise TargetNotEmpty(target)
+        temporary = paths.temporary(target)
+        _clear_left_over(disk, temporary)
+        disk.make_dir(temporary)
+        lock = disk.lock(paths.lock_path(temporary))
+        try:
+            disk.sync_dir(temporary)  # so that what is left of an interrupted copy is known for one
+            result = _Copy(disk, root, cold_root, temporary, progress).run()
+            disk.sync_dir(temporary)
+            disk.rename(temporary, target)
+            disk.remove(paths.lock_path(target))
+            disk.sync_dir(target)
+            disk.sync_dir(paths.parent(target))
+        except BaseException:
+            disk.remove_tree(temporary)
+            raise
+        finally:
+            lock.release()
+    return result
+
+
+def restore(disk: Disk, backup: str, target: str, progress: Progress = lambda done, total: None) -> BackupResult:
+    """A new data directory from a backup. What makes a sound copy of a directory makes one of a backup, too."""
+    return back_up(disk, backup, "", target, progress)
+
+
+def _clear_left_over(disk: Disk, temporary: str) -> None:
+    if not disk.exists(temporary):
+        return
+    if disk.list_dir(temporary) and not disk.exists(paths.lock_path(temporary)):
+        raise TargetNotEmpty(temporary)
+    disk.lock(paths.lock_path(temporary)).release()
+    disk.remove_tree(temporary)
+
+
+class _Copy:
+    def __init__(self, disk: Disk, root: str, cold_root: str, target: str, progress: Progress) -> None:
+        self._disk = disk
+        self._root = root
+        self._source = Tiers(disk, root, cold_root, 0, 0)
+        self._cold_root = cold_root
+        self._target = target
+        self._progress = progress
+        self._begun: set[tuple[int, int]] = set()
+        self._sealed: dict[tuple[int, int], SegmentImage] = {}
+        self._copied_bytes = 0
+        self._total_bytes = 0
+        self._damaged: tuple[CorruptFile, ...] = ()
+
+    def run(self) -> BackupResult:
+        missing: tuple[int, str] | None = None
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            number, state, images = self._newest()
+            try:
+                try:
+                    self._copy(state, images)
+                finally:
+                    # Damage may only be called so while everything has to be there.
+                    self._check_not_overtaken(number, state)
+                self._finish(number, state, images)
+            except _Overtaken:
+                continue
+            except FileNotFoundError as error:
+                # A start may have removed it; with the same snapshot still the newest, it is simply not there.
+                if missing == (number, error.filename):
+                    raise CorruptFile(error.filename, 0, "missing") from error
+                missing = (number, error.filename)
+                continue
+            except CorruptFile as error:
+                raise CorruptFile(self._in_source(error.path), error.offset, error.reason) from error
+            return self._result(len(images), attempt)
+        raise BackupFailed(f"{self._root} changed faster than it could be copied, {ATTEMPTS_MAX} times in a row")
+
+    def _result(self, topics: int, attempts: int) -> BackupResult:
+        """Checks the copy as a whole."""
+        report = verify_directory(self._disk, self._target, "")
+        if self._rewrite_sidecars(report.of(Severity.PROBLEM)):
+            report = verify_directory(self._disk, self._target, "")
+        for finding in report.of(Severity.PROBLEM):
+            raise CorruptFile(self._in_source(finding.path), finding.offset, finding.reason)
+        return BackupResult(
+            topics=topics,
+            segments=sum(topic.segments for topic in report.topics),
+            wal_frames=report.wal_frames,
+            copied_bytes=self._copied_bytes,
+            attempts=attempts,
+            damaged_snapshots=self._damaged,
+        )
+
+    def _rewrite_sidecars(self, problems: list[Finding]) -> bool:
+        """Makes those anew that do not match their `.data`: they are derived from it. Whether there were any."""
+        segments: set[tuple[str, int]] = set()
+        for finding in problems:
+            directory, _, name = finding.path.rpartition("/")
+            parsed = paths.parse_segment_name(name)
+            if parsed is not None and parsed[1] is not SegmentPart.DATA:
+                segments.add((directory, parsed[0]))
+        for directory, first_seq in segments:
+            rewrite_sidecars(self._disk, directory, first_seq)
+        return bool(segments)
+
+    def _in_source(self, path: str) -> str:
+        """What is wrong with the copy is wrong with the file it was made from."""
+        return self._root + path.removeprefix(self._target) if path.startswith(f"{self._target}/") else path
+
+    # 1 and 4: the snapshot
+
+    def _newest(self) -> tuple[int, State, list[TopicImage]]:
+        directory = paths.meta_dir(self._root)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                loaded = snapshot.load_latest(self._disk, directory)
+            except FileNotFoundError:
+                continue  # listed, and removed before it was read
+            if loaded is None:
+                break
+            state, images = decode_state(loaded.body, f"{directory}/{paths.snapshot_name(loaded.number)}")
+            self._damaged = loaded.damaged
+            return loaded.number, state, images
+        raise NoDataDirectory(self._root)
+
+    def _check_not_overtaken(self, number: int, state: State) -> None:
+        directory = paths.meta_dir(self._root)
+        present = snapshot.numbers(self._disk, directory)
+        if number not in present:
+            raise _Overtaken
+        for newer in present:
+            if newer > number:
+                path = f"{directory}/{paths.snapshot_name(newer)}"
+                try:
+                    after, _ = decode_state(snapshot.decode_snapshot(self._disk.read(path), path), path)
+                except CorruptFile:
+                    continue  # damaged before the copy began: it was passed over for this one
+                if after.shards.keys() != state.shards.keys():
+                    raise _Overtaken
+
+    # 2 and 3: segments, then the WAL
+
+    def _copy(self, state: State, images: list[TopicImage]) -> None:
+        self._total_bytes = sum(segment.data_bytes for image in images for segment in image.segments)
+        self._total_bytes += self._copied_bytes - sum(segment.data_bytes for segment in self._sealed.values())
+        free_bytes = self._disk.free_bytes(self._target)
+        if free_bytes < self._total_bytes - self._copied_bytes:
+            raise BackupFailed(f"{self._target} has room for {free_bytes} bytes, and {self._total_bytes} are needed")
+        for image in images:
+            for segment in image.segments:
+                if not segment.cleared:
+                    self._copy_segment(image, segment)
+        self._disk.remove_tree(paths.wal_dir(self._target))
+        self._disk.sync_dir(self._target)
+        for name, from_lsn in state.shards.items():
+            self._copy_shard(paths.shard_path(self._root, name), paths.shard_path(self._target, name), from_lsn)
+
+    def _copy_segment(self, image: TopicImage, segment: SegmentImage) -> None:
+        if segment.cold and not self._cold_root:
+            raise BackupFailed(f"segments of topic {image.name!r} are on the cold tier: name its directory")
+        topic_id, first_seq = image.topic_id, segment.first_seq
+        target = paths.topic_dir(self._target, topic_id)
+        if (topic_id, first_seq) in self._sealed:
+            reader = SegmentReader(self._disk, target, first_seq)
+            if count_live(reader, image.earliest_seq).live == segment.live_count:
+                return
+            del self._sealed[topic_id, first_seq]
+        self._disk.make_dir(target)
+        remove_segment(self._disk, target, first_seq)
+        self._begun.add((topic_id, first_seq))
+        source = self._source.directory(topic_id, cold=segment.cold)
+        content = self._disk.read(paths.segment_path(source, first_seq, SegmentPart.DATA))
+        self._write(paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
+        if segment.sealed:
+            for part in (SegmentPart.INDEX, SegmentPart.TAGS):
+                path = paths.segment_path(source, first_seq, part)
+                if self._disk.exists(path):
+                    self._write(paths.segment_path(target, first_seq, part), self._disk.read(path))
+            self._sealed[topic_id, first_seq] = segment
+        self._copied_bytes += segment.data_bytes
+        self._progress(self._copied_bytes, self._total_bytes)
+
+    def _copy_shard(self, source: str, target: str, from_lsn: int) -> None:
+        files = wal_files(self._disk, source)
+        begun = [position for position, file in enumerate(files) if file.first_lsn <= from_lsn]
+        needed = files[begun[-1] :] if begun else files
+        self._disk.make_dir(target)
+        for position, file in enumerate(needed):
+            last = position + 1 == len(needed)
+            content = self._read_wal(file, followed=not last)
+            if not content:
+                continue  # torn before its first frame was there
+            name = paths.wal_file_name(file.first_lsn)
+            self._write(f"{target}/{name}", content if not last else _closed(content))
+            if last:
+                self._write(f"{target}/{paths.CURRENT}", f"{name}\n".encode())
+        self._disk.sync_dir(target)
+
+    def _read_wal(self, file: WalFile, *, followed: bool) -> bytes:
+        """The file up to its last whole batch. See the module for why it may have to be read again."""
+        bad_at = -1
+        while True:
+            content = self._disk.read(file.path)
+            frames = scan(content, file.path, followed=followed)
+            try:
+                for _ in frames:
+                    pass
+            except CorruptFile as error:
+                if error.offset <= bad_at:
+                    raise
+                bad_at = error.offset
+                continue
+            assert frames.end is not None, "the scan is over"
+            return content[: frames.end.offset]
+
+    # 5: the rest
+
+    def _finish(self, number: int, state: State, images: list[TopicImage]) -> None:
+        needed = {
+            (image.topic_id, segment.first_seq) for image in images for segment in image.segments if not segment.cleared
+        }
+        for topic_id, first_seq in self._begun - needed:
+            remove_segment(self._disk, paths.topic_dir(self._target, topic_id), first_seq)
+        moved: list[bytes] = []
+        for image in images:
+            segments = [structs.replace(segment, cold=False) for segment in image.segments]
+            moved.append(encode_topic(structs.replace(image, segments=segments)))
+            directory = paths.topic_dir(self._target, image.topic_id)
+            if self._disk.exists(directory):
+                self._disk.sync_dir(directory)
+        body = encode_state(state.next_topic_id, state.shards, moved, clean=state.clean)
+        snapshot.save(self._disk, paths.meta_dir(self._target), number, body)
+
+    def _write(self, path: str, content: bytes) -> None:
+        file = self._disk.create(path)
+        try:
+            file.write(content)
+            file.full_sync()
+        finally:
+            file.close()
+
+
+def _closed(content: bytes) -> bytes:
+    """With a sync mark at its end, so that later damage to the last frames is told from a torn tail."""
+    mark_at = find_sync_mark(content, max(len(content) - _SYNC_MARK_BYTES_MAX, 0))
+    if mark_at is not None and mark_at + len(sync_mark(mark_at)) == len(content):
+        return content
+    return content + sync_mark(len(content))

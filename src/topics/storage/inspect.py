@@ -1,0 +1,299 @@
+"""Dumps one file of a data directory entry by entry, good or bad, without trusting any of it.
+
+Which kind of file it is says its magic, else its name. A bad frame is shown with what is wrong with it, and the
+dump goes on behind it where its lengths, an index or a sync mark tell where that is. The last entry of a WAL file
+is the verdict its reader would give.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from topics.storage import heads, paths, segment_format, segment_tags, snapshot
+from topics.storage.errors import CorruptFile, StorageError, UnknownVersion
+from topics.storage.frame import (
+    BATCH_CONTINUES,
+    DURABLE,
+    FRAME_KIND_MAX,
+    HAS_NODE,
+    HAS_TAG,
+    HEADER,
+    OVERHEAD_BYTES,
+    FrameKind,
+)
+from topics.storage.fs import Disk, MappedBytes
+from topics.storage.paths import SegmentPart
+from topics.storage.state import decode_state
+from topics.storage.wal_reader import EndReason, find_sync_mark, scan, what_is_wrong
+from topics.storage.wal_writer import wal_files
+
+_FLAG_NAMES = {HAS_TAG: "tag", HAS_NODE: "node", DURABLE: "durable", BATCH_CONTINUES: "continues"}
+_CHECKSUM_WRONG = "the checksum does not match"
+
+
+class FileKind(StrEnum):
+    WAL = "WAL file"
+    SEGMENT = "segment data"
+    INDEX = "segment index"
+    TAGS = "segment tags"
+    SNAPSHOT = "snapshot"
+    HEADS = "heads"
+
+
+class NotInspectable(StorageError):
+    """The file is none this program writes. Name a WAL file, a segment's file, a snapshot or `heads`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One piece of a file. `wrong` is empty when nothing is. `seq` is 0 where there is none."""
+
+    offset: int
+    kind: str
+    wrong: str = ""
+    flags: str = ""
+    topic_id: int = 0
+    seq: int = 0
+    ts: int = 0
+    node: bytes | None = None
+    tag: bytes | None = None
+    payload: bytes = b""
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+def kind_of(disk: Disk, path: str) -> FileKind:
+    name = path.rpartition("/")[2]
+    magic = bytes(disk.map(path)[:8])
+    for known, kind in (
+        (snapshot.MAGIC, FileKind.SNAPSHOT),
+        (segment_tags.MAGIC, FileKind.TAGS),
+        (heads.MAGIC, FileKind.HEADS),
+    ):
+        if magic == known:
+            return kind
+    for suffix, kind in (
+        (".log", FileKind.WAL),
+        (".data", FileKind.SEGMENT),
+        (".idx", FileKind.INDEX),
+        (".tags", FileKind.TAGS),
+        (".bin", FileKind.SNAPSHOT),
+    ):
+        if name.removesuffix(paths.TEMPORARY_SUFFIX).endswith(suffix):
+            return kind
+    raise NotInspectable(f"{path} is neither a WAL file, a segment's file, a snapshot nor a heads file")
+
+
+def entries(disk: Disk, path: str, kind: FileKind) -> Iterator[Entry]:
+    match kind:
+        case FileKind.WAL:
+            return _wal_entries(disk, path)
+        case FileKind.SEGMENT:
+            return _segment_entries(disk, path)
+        case FileKind.INDEX:
+            return _index_entries(disk, path)
+        case FileKind.TAGS:
+            return _tag_entries(disk, path)
+        case FileKind.SNAPSHOT:
+            return _snapshot_entries(disk, path)
+        case FileKind.HEADS:
+            return _head_entries(disk, path)
+
+
+# WAL
+
+
+def _wal_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    buffer = disk.map(path)
+    offset, size = 0, len(buffer)
+    while offset <= size - OVERHEAD_BYTES and buffer[offset : offset + OVERHEAD_BYTES].strip(b"\0"):
+        entry, end = _wal_frame(buffer, offset)
+        yield entry
+        offset = end if end is not None else (find_sync_mark(buffer, offset + 1) or size)
+    yield _wal_verdict(disk, buffer, path)
+
+
+def _wal_frame(buffer: MappedBytes, offset: int) -> tuple[Entry, int | None]:
+    """The frame at the offset, and where it ends if its lengths make sense."""
+    length, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buffer, offset)
+    end = offset + 4 + length
+    if end > len(buffer) or node_len + tag_len + data_len + OVERHEAD_BYTES - 4 != length:
+        return Entry(offset, "?", what_is_wrong(buffer, offset)), None
+    name = FrameKind(kind).name.lower() if 1 <= kind <= FRAME_KIND_MAX else f"type {kind}"
+    checksum_at = end - 8
+    good = xxh3_64_digest(buffer[offset + 4 : checksum_at])[::-1] == buffer[checksum_at:end]
+    tag_at = offset + HEADER.size + node_len
+    entry = Entry(
+        offset,
+        name,
+        "" if good else _CHECKSUM_WRONG,
+        _flag_names(flags),
+        topic_id,
+        seq,
+        ts,
+        bytes(buffer[tag_at - node_len : tag_at]) if flags & HAS_NODE else None,
+        bytes(buffer[tag_at : tag_at + tag_len]) if flags & HAS_TAG else None,
+        bytes(buffer[tag_at + tag_len : checksum_at]),
+    )
+    return entry, end
+
+
+def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str) -> Entry:
+    first_lsn = paths.parse_wal_file_name(_name(path))
+    followed = first_lsn is not None and wal_files(disk, paths.parent(path))[-1].first_lsn > first_lsn
+    frames = scan(buffer, path, followed=followed)
+    count = 0
+    try:
+        for _ in frames:
+            count += 1
+    except CorruptFile as error:
+        return Entry(error.offset, "corrupt", error.reason)
+    except UnknownVersion as error:
+        return Entry(0, "unknown version", str(error.version))
+    end = frames.end
+    assert end is not None, "the scan is over"
+    if end.reason is EndReason.TORN:
+        return Entry(end.offset, "torn tail", fields={"frames": count, "reason": end.detail})
+    return Entry(end.offset, "clean end", fields={"frames": count})
+
+
+# Segments
+
+
+def _segment_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    buffer = disk.map(path)
+    starts = _starts_in_index(disk, path)
+    offset, size = 0, len(buffer)
+    while offset < size:
+        entry, end = _segment_frame(buffer, offset)
+        yield entry
+        offset = end if end is not None else next((start for start in starts if start > offset), size)
+
+
+def _segment_frame(buffer: MappedBytes, offset: int) -> tuple[Entry, int | None]:
+    if len(buffer) - offset < segment_format.OVERHEAD_BYTES:
+        return Entry(offset, "?", "an incomplete frame"), None
+    length, flags, seq, ts, node_len, tag_len, data_len = segment_format.HEADER.unpack_from(buffer, offset)
+    end = offset + 4 + length
+    if end > len(buffer) or node_len + tag_len + data_len + segment_format.FIXED_LENGTH != length:
+        return Entry(offset, "?", "a frame whose lengths do not fit"), None
+    checksum_at = end - 9
+    good = xxh3_64_digest(buffer[offset + 4 : checksum_at])[::-1] == buffer[checksum_at : end - 1]
+    deleted = buffer[end - 1] == segment_format.DELETED
+    tag_at = offset + segment_format.HEADER.size + node_len
+    entry = Entry(
+        offset,
+        "deleted" if deleted else "record",
+        "" if good else _CHECKSUM_WRONG,
+        _flag_names(flags),
+        0,
+        seq,
+        ts,
+        bytes(buffer[tag_at - node_len : tag_at]) if flags & HAS_NODE else None,
+        bytes(buffer[tag_at : tag_at + tag_len]) if flags & HAS_TAG else None,
+        bytes(buffer[tag_at + tag_len : checksum_at]),
+    )
+    return entry, end
+
+
+def _starts_in_index(disk: Disk, path: str) -> list[int]:
+    """Where frames begin according to the index beside the file: only used to find a way on."""
+    index = path.removesuffix(f".{SegmentPart.DATA}") + f".{SegmentPart.INDEX}"
+    if not path.endswith(f".{SegmentPart.DATA}") or not disk.exists(index):
+        return []
+    content = disk.read(index)
+    whole = content[: len(content) - len(content) % segment_format.ENTRY.size]
+    return sorted(offset for offset, _, _, _ in segment_format.ENTRY.iter_unpack(whole))
+
+
+def _index_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    content = disk.read(path)
+    parsed = paths.parse_segment_name(_name(path))
+    first_seq = parsed[0] if parsed else 0
+    data_path = path.removesuffix(f".{SegmentPart.INDEX}") + f".{SegmentPart.DATA}"
+    data = disk.map(data_path) if disk.exists(data_path) else None
+    size = segment_format.ENTRY.size
+    for position in range(len(content) // size):
+        offset, length, ts, flags = segment_format.ENTRY.unpack_from(content, position * size)
+        seq = first_seq + position
+        wrong = ""
+        if data is not None:
+            frame, end = _segment_frame(data, offset) if offset < len(data) else (None, None)
+            if frame is None or (frame.seq, frame.ts, end) != (seq, ts, offset + length):
+                wrong = "the entry does not match its record"
+        fields: dict[str, object] = {"data_offset": offset, "data_len": length}
+        yield Entry(position * size, "entry", wrong, _flag_names(flags), 0, seq, ts, fields=fields)
+    if len(content) % size:
+        yield Entry(len(content) - len(content) % size, "?", "an incomplete entry")
+
+
+def _tag_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    buffer = disk.map(path)
+    if len(buffer) < segment_tags.HEADER.size:
+        yield Entry(0, "?", "too short for a tag table")
+        return
+    _, version, count, first_seq, record_count, positions_at = segment_tags.HEADER.unpack_from(buffer)
+    fields = {"version": version, "tags": count, "records": record_count, "positions_at": positions_at}
+    try:
+        table = segment_tags.TagTable(buffer, path, first_seq, record_count)
+    except (CorruptFile, UnknownVersion) as error:
+        yield Entry(0, "tag table", error.message, seq=first_seq, fields=fields)
+        return
+    yield Entry(0, "tag table", seq=first_seq, fields=fields)
+    for row, (tag, positions) in enumerate(table.rows()):
+        at = segment_tags.HEADER.size + row * segment_tags.ROW.size
+        seqs = [first_seq + position for position in positions]
+        yield Entry(at, "tag", seq=seqs[0] if seqs else 0, tag=tag, fields={"records": len(seqs), "seqs": seqs})
+
+
+# Snapshots and heads
+
+
+def _snapshot_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    content = disk.read(path)
+    try:
+        body = snapshot.decode_snapshot(content, path)
+    except (CorruptFile, UnknownVersion) as error:
+        yield Entry(getattr(error, "offset", 0), "snapshot", error.message)
+        return
+    try:
+        state, images = decode_state(body, path)
+    except (UnknownVersion, msgspec.DecodeError) as error:
+        yield Entry(len(content) - len(body), "state", str(error))
+        return
+    fields: dict[str, object] = {
+        "format": state.format,
+        "next_topic_id": state.next_topic_id,
+        "clean": state.clean,
+        "shards": state.shards,
+        "topics": len(images),
+    }
+    yield Entry(0, "snapshot", fields=fields)
+    for image in images:
+        about = msgspec.to_builtins(image)
+        segments, keys = about.pop("segments"), about.pop("keys")
+        about |= {"segments": len(segments), "keys": len(keys)}
+        yield Entry(0, "topic", topic_id=image.topic_id, seq=image.head_seq, fields=about)
+        for segment in image.segments:
+            parts = {name: getattr(segment, name) for name in segment.__struct_fields__}
+            yield Entry(0, "segment", topic_id=image.topic_id, seq=segment.first_seq, fields=parts)
+
+
+def _head_entries(disk: Disk, path: str) -> Iterator[Entry]:
+    found = heads.decode_heads(disk.read(path))
+    if found is None:
+        yield Entry(0, "heads", "not a heads file of a known format")
+        return
+    yield Entry(0, "heads", fields={"boot_id": found.boot_id.decode("ascii", "replace"), "topics": len(found.slots)})
+    for offset, topic_id, seq in found.slots:
+        yield Entry(offset, "head", topic_id=topic_id, seq=seq)
+
+
+def _flag_names(flags: int) -> str:
+    return "+".join(name for bit, name in _FLAG_NAMES.items() if flags & bit)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]

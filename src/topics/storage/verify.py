@@ -1,0 +1,196 @@
+"""Checks a data directory without changing it: snapshots, WAL, segments of both tiers, and how they fit together.
+
+The newest readable snapshot says what must be there. What only the snapshot before it points to is checked for
+damage too, as it would be needed should the newest be lost; what neither points to is an orphan, a note.
+Nothing may write to the directory meanwhile: hold its lock.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from topics.model.image import SegmentImage, TopicImage
+from topics.storage import paths, snapshot
+from topics.storage.errors import CorruptFile, NoDataDirectory, UnknownVersion
+from topics.storage.findings import Finding, Findings, Severity
+from topics.storage.fs import Disk
+from topics.storage.paths import SegmentPart
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.state import State, decode_state
+from topics.storage.verify_topic import TopicCheck, TopicSummary, check_bytes
+from topics.storage.verify_wal import ShardCheck, WalSummary
+
+Progress = Callable[[int, int], None]
+"""Called now and then with the bytes checked so far and the bytes there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    topics: list[TopicSummary]
+    findings: list[Finding]
+    snapshots: int
+    wal_frames: int
+    """Frames the next start replays."""
+    checked_bytes: int
+
+    def of(self, severity: Severity) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity is severity]
+
+    @property
+    def sound(self) -> bool:
+        return not self.of(Severity.PROBLEM) and not self.of(Severity.UNCHECKED)
+
+
+Segments = dict[tuple[int, int, bool], SegmentImage]
+"""By topic id, first seq, and whether it is on the cold tier."""
+
+
+def verify_directory(disk: Disk, root: str, cold_root: str, progress: Progress = lambda done, total: None) -> Report:
+    """`cold_root` is empty when there is no cold tier. Raises `NoDataDirectory`."""
+    return _Verification(disk, root, cold_root, progress).run()
+
+
+def shard_names(disk: Disk, root: str) -> Iterator[str]:
+    """Every shard directory there is, relative to the WAL's; the flat layout as an empty name."""
+    names = disk.list_dir(paths.wal_dir(root))
+    if any(paths.parse_wal_file_name(name) is not None for name in names):
+        yield ""
+    yield from (name for name in names if paths.parse_shard_name(name) is not None)
+
+
+class _Verification:
+    def __init__(self, disk: Disk, root: str, cold_root: str, progress: Progress) -> None:
+        self._disk = disk
+        self._root = root
+        self._cold_root = cold_root
+        self._progress = progress
+        self._findings = Findings()
+        self._done_bytes = 0
+        self._total_bytes = 0
+
+    def run(self) -> Report:
+        shards = list(shard_names(self._disk, self._root))
+        numbers = snapshot.numbers(self._disk, paths.meta_dir(self._root))
+        if not shards and not numbers:
+            raise NoDataDirectory(self._root)
+        readable = self._read_snapshots(numbers)
+        number, state, images = readable[0] if readable else (0, State(1, False, {}, []), [])
+        needed = _segments_of(images)
+        kept = {key: image for _, _, older in readable[1:] for key, image in _segments_of(older).items()}
+        self._total_bytes = sum(segment.data_bytes for segment in (kept | needed).values())
+        self._total_bytes += sum(self._wal_bytes(name) for name in shards)
+        wal = WalSummary()
+        heads = {image.topic_id: image.head_seq for image in images}
+        for name in shards:
+            from_lsn = state.shards.get(name) if number else 0
+            directory = paths.shard_path(self._root, name)
+            ShardCheck(self._disk, directory, from_lsn, heads, self._findings, wal, self._advance).run()
+        path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
+        topics = [self._check_topic(path, image, wal) for image in images]
+        for key in kept.keys() - needed.keys():
+            self._check_kept(*key, kept[key])
+        # Without a snapshot nothing says which files belong to something.
+        if number:
+            self._note_orphans(needed.keys() | kept.keys())
+        for topic in topics:
+            topic.in_wal = wal.appended[topic.topic_id]
+            topic.problems = self._findings.problems_by_topic[topic.topic_id]
+        return Report(topics, self._findings.all, len(numbers), wal.frames, self._done_bytes)
+
+    def _read_snapshots(self, numbers: list[int]) -> list[tuple[int, State, list[TopicImage]]]:
+        """The readable ones, newest first."""
+        found: list[tuple[int, State, list[TopicImage]]] = []
+        for number in numbers:
+            path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
+            try:
+                state, images = decode_state(snapshot.decode_snapshot(self._disk.read(path), path), path)
+            except CorruptFile as error:
+                self._findings.corrupt(error)
+            except UnknownVersion as error:
+                self._findings.unchecked(path, error.message)
+            except msgspec.DecodeError as error:
+                self._findings.problem(path, 0, f"its body cannot be read: {error}")
+            else:
+                found.append((number, state, images))
+        return found
+
+    def _check_topic(self, snapshot_path: str, image: TopicImage, wal: WalSummary) -> TopicSummary:
+        check = TopicCheck(
+            self._disk,
+            snapshot_path,
+            image,
+            self._findings,
+            self._advance,
+            deletes_follow=image.topic_id in wal.deleting,
+        )
+        check.check_image()
+        unnamed_cold = 0
+        for segment in image.segments:
+            if segment.cleared:
+                check.summary.deleted += segment.count
+            elif segment.cold and not self._cold_root:
+                unnamed_cold += 1
+            else:
+                check.check_segment(segment, self._directory(image.topic_id, cold=segment.cold))
+        if unnamed_cold:
+            reason = f"{unnamed_cold} segments of topic {image.name!r} are on the cold tier: name its directory"
+            self._findings.unchecked(snapshot_path, reason)
+        return check.summary
+
+    def _check_kept(self, topic_id: int, first_seq: int, cold: bool, segment: SegmentImage) -> None:
+        """A segment of the snapshot before: damage is a problem, but that it is gone only takes the way back."""
+        if cold and not self._cold_root:
+            return
+        directory = self._directory(topic_id, cold=cold)
+        path = paths.segment_path(directory, first_seq, SegmentPart.DATA)
+        if not self._disk.exists(path):
+            self._findings.note(path, 0, "missing, but needed only should the newest snapshot be lost")
+            return
+        try:
+            reader = SegmentReader(self._disk, directory, first_seq, segment.data_bytes)
+            check_bytes(self._disk, reader, self._findings, topic_id, sealed=segment.sealed)
+        except CorruptFile as error:
+            self._findings.corrupt(error, topic_id)
+        self._advance(segment.data_bytes)
+
+    def _note_orphans(self, known: set[tuple[int, int, bool]]) -> None:
+        for root in (self._root, self._cold_root) if self._cold_root else (self._root,):
+            for name in self._disk.list_dir(paths.topics_dir(root)):
+                topic_id = paths.parse_topic_name(name)
+                directory = f"{paths.topics_dir(root)}/{name}"
+                if topic_id is None:
+                    self._findings.note(directory, 0, "not a directory of this program")
+                    continue
+                orphans: set[int] = set()
+                for entry in self._disk.list_dir(directory):
+                    parsed = paths.parse_segment_name(entry)
+                    if parsed is None:
+                        self._findings.note(f"{directory}/{entry}", 0, "orphan: not part of a segment")
+                    elif parsed[0] not in orphans and (topic_id, parsed[0], root == self._cold_root) not in known:
+                        orphans.add(parsed[0])
+                        self._findings.note(f"{directory}/{entry}", 0, "orphan: no snapshot points to this segment")
+
+    def _directory(self, topic_id: int, *, cold: bool) -> str:
+        return paths.topic_dir(self._cold_root if cold else self._root, topic_id)
+
+    def _wal_bytes(self, name: str) -> int:
+        directory = paths.shard_path(self._root, name)
+        return sum(
+            self._disk.size(f"{directory}/{entry}")
+            for entry in self._disk.list_dir(directory)
+            if paths.parse_wal_file_name(entry) is not None
+        )
+
+    def _advance(self, size: int) -> None:
+        self._done_bytes += size
+        self._progress(self._done_bytes, self._total_bytes)
+
+
+def _segments_of(images: list[TopicImage]) -> Segments:
+    return {
+        (image.topic_id, segment.first_seq, segment.cold): segment
+        for image in images
+        for segment in image.segments
+        if not segment.cleared
+    }

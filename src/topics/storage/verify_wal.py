@@ -1,0 +1,115 @@
+"""Checks one shard of the WAL: every frame, mark and batch, the numbering of its files, the order of seqs.
+
+Reads all files, also those a snapshot has absorbed. A torn tail is a note: nobody was promised what it held.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.findings import Findings
+from topics.storage.frame import BATCH_CONTINUES, FrameKind
+from topics.storage.fs import Disk
+from topics.storage.wal_reader import EndReason, WalScan, scan, whole_batches
+from topics.storage.wal_replay import ShardReplay
+from topics.storage.wal_writer import WalFile, wal_files
+
+_MARK = int(FrameKind.CHECKPOINT_MARK)
+_DELETE = int(FrameKind.DELETE)
+
+
+@dataclass(slots=True)
+class WalSummary:
+    """What the shards hold beyond the snapshot."""
+
+    frames: int = 0
+    appended: Counter[int] = field(default_factory=Counter)
+    """Records by topic id."""
+    deleting: set[int] = field(default_factory=set)
+    """Topics with Delete frames: their delete bytes may be ahead of the snapshot."""
+
+
+class ShardCheck:
+    """`from_lsn`: the first lsn that is not in the snapshot, None for a shard the snapshot does not know.
+    `heads`: the last seq of each topic in the snapshot."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        from_lsn: int | None,
+        heads: Mapping[int, int],
+        findings: Findings,
+        summary: WalSummary,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._from_lsn = from_lsn
+        self._heads = heads
+        self._findings = findings
+        self._summary = summary
+        self._advance = advance
+        self._last_seqs: dict[int, int] = {}
+
+    def run(self) -> None:
+        files = wal_files(self._disk, self._directory)
+        if self._from_lsn is not None:
+            try:
+                ShardReplay(self._disk, self._directory, self._from_lsn)  # CURRENT, and whether the log reaches back
+            except CorruptFile as error:
+                self._findings.corrupt(error)
+        due: int | None = None
+        for position, file in enumerate(files):
+            if due is not None and file.first_lsn != due:
+                self._findings.problem(file.path, 0, f"it begins at lsn {file.first_lsn} where {due} is due")
+            due = self._check_file(file, followed=position + 1 < len(files))
+
+    def _check_file(self, file: WalFile, *, followed: bool) -> int | None:
+        """The lsn after its last frame; None when that cannot be told."""
+        buffer = self._disk.read(file.path)
+        frames = scan(buffer, file.path, followed=followed)
+        lsn = file.first_lsn
+        try:
+            lsn = self._check_frames(file, frames)
+        except CorruptFile as error:
+            self._findings.corrupt(error)
+            return None
+        except UnknownVersion as error:
+            self._findings.unchecked(file.path, error.message)
+            return None
+        finally:
+            self._advance(len(buffer))
+        if frames.mark is not None and frames.mark.first_lsn != file.first_lsn:
+            self._findings.problem(file.path, 0, f"its mark says it begins at lsn {frames.mark.first_lsn}")
+        end = frames.end
+        if end is not None and end.reason is EndReason.TORN:
+            self._findings.note(file.path, end.offset, f"torn tail, to be cut at the next start: {end.detail}")
+        return lsn
+
+    def _check_frames(self, file: WalFile, frames: WalScan) -> int:
+        """Hot: once per frame. Returns the lsn after the last one."""
+        last_seqs, heads, summary = self._last_seqs, self._heads, self._summary
+        lsn = file.first_lsn
+        from_lsn = self._from_lsn
+        offset = 0
+        batch: tuple[int, int] | None = None  # the topic of an open batch and the seq it has to go on with
+        for kind, flags, topic_id, seq, _, _, _, _, end in whole_batches(frames):
+            if kind == 1:
+                if batch is not None and batch != (topic_id, seq):
+                    self._findings.problem(file.path, offset, f"seq {seq} in a batch that goes on with {batch[1]}")
+                elif seq <= last_seqs.get(topic_id, 0):
+                    self._findings.problem(file.path, offset, f"seq {seq} of topic {topic_id} was there before")
+                last_seqs[topic_id] = seq
+                batch = (topic_id, seq + 1) if flags & BATCH_CONTINUES else None
+            if kind != _MARK:
+                if from_lsn is not None and lsn >= from_lsn:
+                    summary.frames += 1
+                    if kind == _DELETE:
+                        summary.deleting.add(topic_id)
+                    elif kind == 1 and seq > heads.get(topic_id, 0):
+                        summary.appended[topic_id] += 1
+                lsn += 1
+            offset = end
+        return lsn

@@ -1,0 +1,217 @@
+"""A whole server on a fake disk, without threads, sockets or an event loop: for tests of what survives a crash.
+
+    disk, clock = FakeDisk(), FakeClock()
+    server = SimulatedServer(disk, clock, segment_events_max=4)
+    server.start()
+    server.write("orders", 3, config={"durability": "fsync"})
+    ...
+    server = SimulatedServer(disk.crash_drop_all(), clock)     # a power cut
+    server.start()
+    assert sorted(server.read_all("orders").records) == [1, 2, 3]
+
+Every call returns when its operation is acknowledged, as a client would see it. What the class of a topic does not
+make durable before that stays where it is in a running server: written but not synced, or, with `lazy`, still in the
+queue of the WAL writer. `sync` makes it durable.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from msgspec import Raw, convert, structs
+
+from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
+from topics.engine.journal import Busy, Commit
+from topics.model.config import TopicConfigPatch
+from topics.model.gap import Gap
+from topics.model.read_options import ReadOptions
+from topics.model.record import NewRecord
+from topics.model.tag_match import parse_match
+from topics.server.assembly import assemble_core
+from topics.server.settings import read_settings
+from topics.storage.errors import DiskFailed, StorageError
+from topics.storage.fs import Disk
+from topics.testing.fake_clock import FakeClock
+
+Result = TypeVar("Result")
+Config = Mapping[str, object]
+
+DATA_DIR = "/data"
+COLD_DIR = "/cold"
+_READ_LIMIT = 7  # small, so that reading a topic takes several batches
+_READ_BYTES = 1 << 20
+
+
+class Reading(NamedTuple):
+    """A topic as a reader from the beginning sees it: texts by seq (tags included), and the tombstones in order."""
+
+    records: dict[int, bytes]
+    gaps: list[Gap]
+    head_seq: int
+
+    def missing(self) -> Iterable[int]:
+        """The seqs up to the head that were neither delivered nor inside a tombstone."""
+        lost = {seq for gap in self.gaps for seq in range(gap.gap_from, gap.gap_to + 1)}
+        return (seq for seq in range(1, self.head_seq + 1) if seq not in self.records and seq not in lost)
+
+
+class SimulatedServer:
+    """`overrides` are fields of `topics.server.settings.Settings`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: FakeClock,
+        *,
+        wal_file_bytes: int = 1 << 16,
+        lazy: bool = False,
+        **overrides: object,
+    ) -> None:
+        settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
+        settings = structs.replace(settings, **overrides)
+        self.engine, self.journal, self.store = assemble_core(
+            settings, clock, disk, lambda call: call(), wal_file_bytes=wal_file_bytes
+        )
+        self.lazy = lazy
+        self.checkpointer = self.store.checkpointer
+
+    # The life of a server
+
+    def start(self) -> None:
+        """Recovers what is on the disk. Raises what makes a server refuse to start."""
+        self.store.acquire()
+        checkpoints = self.store.open(self.store.replay(lambda _: None))
+        if not self.checkpoint():
+            raise DiskFailed(DATA_DIR, "the first checkpoint", OSError("refused"))
+        checkpoints.remove_orphans()
+
+    def stop(self) -> None:
+        """Stops in order, as after SIGTERM."""
+        self.checkpoint(clean=True)
+        self.checkpointer.close()
+        for shard in self.journal.shards:
+            shard.close()
+        self.store.release()
+
+    def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
+        """False when the disk refused it. `during` is called between the steps with the name of the one just done:
+        "begin", "barrier", "capture", "write"; what it does then happens while the checkpoint runs."""
+        between = during or (lambda _: None)
+        if any(shard.failure is not None for shard in self.journal.shards):
+            return False
+        progress = self.checkpointer.begin()
+        between("begin")
+        try:
+            self.sync()
+            between("barrier")
+            self.checkpointer.capture(progress)
+            between("capture")
+            self.sync()
+            result = self.checkpointer.write(progress, clean=clean)
+        except StorageError:
+            self.checkpointer.give_up(progress)
+            return False
+        between("write")
+        self.checkpointer.settle(progress, result)
+        self.step()
+        return True
+
+    # Operations
+
+    def put(self, topic: str, config: Config) -> PutTopic:
+        patch = convert(config, TopicConfigPatch)
+        put = self._done(lambda: self.engine.put_topic(topic, patch))
+        self.wait(put.commit)
+        return put
+
+    def delete_topic(self, topic: str) -> DeletedTopic:
+        deleted = self._done(lambda: self.engine.delete_topic(topic))
+        self.wait(deleted.commit)
+        return deleted
+
+    def write(
+        self,
+        topic: str,
+        records: int | list[NewRecord],
+        *,
+        key: str | None = None,
+        node: str | None = None,
+        config: Config | None = None,
+    ) -> Appended:
+        """Appends the records; a number stands for that many small ones."""
+        appended = self.hand_over(topic, records, key=key, node=node, config=config)
+        self.wait(appended.commit)
+        return appended
+
+    def hand_over(
+        self,
+        topic: str,
+        records: int | list[NewRecord],
+        *,
+        key: str | None = None,
+        node: str | None = None,
+        config: Config | None = None,
+    ) -> Appended:
+        """Like `write`, but does not wait for a commit: the write may be staged."""
+        if isinstance(records, int):
+            records = [NewRecord(Raw(b'{"n":%d}' % number)) for number in range(records)]
+        patch = None if config is None else convert(config, TopicConfigPatch)
+        return self._done(
+            lambda: self.engine.append(topic, Write(records, node=node, idempotency_key=key, config=patch))
+        )
+
+    def delete_records(self, topic: str, *, before_seq: int | None = None, match: object = None) -> DeletedRecords:
+        parsed = None if match is None else parse_match(match)
+        deleted = self._done(lambda: self.engine.delete_records(topic, before_seq, parsed))
+        self.wait(deleted.commit)
+        return deleted
+
+    def read_all(self, topic: str) -> Reading:
+        options = ReadOptions(_READ_LIMIT, _READ_BYTES, include_tags=True)
+        records: dict[int, bytes] = {}
+        gaps: list[Gap] = []
+        from_seq = 0
+        while True:
+            found, batch = self.engine.read(topic, from_seq, options)
+            for fragment in batch.fragments:
+                records[_seq_of(fragment)] = fragment
+            if batch.gap is not None:
+                gaps.append(batch.gap)
+            if batch.next_from_seq >= found.log.head_seq:
+                return Reading(records, gaps, found.log.head_seq)
+            assert batch.next_from_seq > from_seq, f"a reader of {topic!r} is stuck at {from_seq}"
+            from_seq = batch.next_from_seq
+
+    # What the threads would do
+
+    def sync(self) -> None:
+        """Makes everything handed over so far durable. Raises if a shard cannot."""
+        for commit in self.journal.barrier():
+            self.wait(commit)
+
+    def step(self) -> None:
+        """One turn of every WAL shard."""
+        for shard in self.journal.shards:
+            shard.step()
+
+    def wait(self, commit: Commit | None) -> None:
+        """Until an operation that was handed over is acknowledged. Raises its error if it failed."""
+        if commit is None:
+            if not self.lazy:
+                self.step()
+            return
+        while not commit.done:
+            self.step()
+        if commit.error is not None:
+            raise commit.error
+
+    def _done(self, call: Callable[[], Result]) -> Result:
+        while True:
+            try:
+                return call()
+            except Busy as busy:
+                while not busy.commit.done:
+                    self.step()
+
+
+def _seq_of(fragment: bytes) -> int:
+    return int(fragment[len(b'{"$seq":') : fragment.index(b",")])

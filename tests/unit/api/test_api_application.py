@@ -1,0 +1,268 @@
+"""From a request to its answer, over a small route table with handlers that do as they are told."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from topics.api.application import ApiApplication
+from topics.api.auth import Scope, parse_keys
+from topics.api.call import Call
+from topics.api.http import Request, Response
+from topics.api.readiness import Phase, Readiness
+from topics.api.routing import Answer, Route, RouteTable
+from topics.errors import InvalidRequest, PayloadTooLarge, TopicFull
+from topics.testing.fake_clock import FakeClock
+
+KEYS = "reader:read,writer:write:w:,both:rw"
+
+
+class Application:
+    """An application whose one interesting route answers with `behave`."""
+
+    def __init__(self, keys: str = "", *, probe_auth: bool = False, inflight_per_key_max: int = 0) -> None:
+        self.clock = FakeClock()
+        self.readiness = Readiness()
+        self.readiness.phase = Phase.READY
+        self.behave: Callable[[Call], Answer] = lambda call: Response(200, b'"ok"')
+        self.calls: list[Call] = []
+        routes = [
+            Route("GET", "/v0/topics", self._handle, Scope.READ, "", {}),
+            Route("POST", "/v0/topics/{topic}", self._handle, Scope.WRITE, "", {}),
+            Route("GET", "/v0/health", self._handle, Scope.NONE, "", {}, probe=True, always=True),
+            Route("GET", "/v0/metrics", self._handle, Scope.READ, "", {}, always=True),
+            Route("GET", "/v0/openapi.json", self._handle, Scope.NONE, "", {}, open=True, always=True),
+        ]
+        self.under_test = ApiApplication(
+            RouteTable(routes),
+            parse_keys(keys),
+            self.readiness,
+            self.clock,
+            inflight_per_key_max=inflight_per_key_max,
+            probe_auth=probe_auth,
+        )
+
+    def _handle(self, call: Call) -> Answer:
+        self.calls.append(call)
+        return self.behave(call)
+
+    def request(self, target: str, key: str | None = None) -> Request:
+        method, path = target.split(" ")
+        path, _, query = path.partition("?")
+        headers = {} if key is None else {b"authorization": b"Bearer " + key.encode()}
+        request = Request(method.encode(), path.encode(), query.encode(), headers)
+        request.received_ns = self.clock.monotonic_ns()
+        request.request_id = "request-7"
+        return request
+
+    def answer(self, target: str, key: str | None = None) -> Answer:
+        return self.under_test.handle(self.request(target, key))
+
+    def response(self, target: str, key: str | None = None) -> Response:
+        answer = self.answer(target, key)
+        assert isinstance(answer, Response)
+        return answer
+
+    def status(self, target: str, key: str | None = None) -> int:
+        return self.response(target, key).status
+
+
+def error_of(response: Response) -> dict[str, Any]:
+    error: dict[str, Any] = json.loads(response.body)["error"]
+    return error
+
+
+@pytest.fixture
+def app() -> Application:
+    return Application()
+
+
+def test_a_handler_gets_the_name_and_answers(app: Application) -> None:
+    assert app.response("POST /v0/topics/a%3Ab").body == b'"ok"'
+    assert app.calls[0].name == "a:b"
+
+
+@pytest.mark.parametrize(("target", "status"), [("GET /nowhere", 404), ("PUT /v0/topics", 405)])
+def test_a_wrong_path_or_method_reaches_no_handler(app: Application, target: str, status: int) -> None:
+    assert app.status(target) == status
+    assert app.calls == []
+
+
+def test_an_error_of_a_handler_becomes_its_envelope_with_the_time(app: Application) -> None:
+    def full(call: Call) -> Response:
+        app.clock.advance(3)
+        raise TopicFull("full", topic="t")
+
+    app.behave = full
+    response = app.response("POST /v0/topics/t")
+    assert response.status == 422
+    assert json.loads(response.body)["performance"] == {"server_total_ms": 3.0}
+
+
+def test_a_bug_becomes_a_500_that_tells_only_the_request_id(app: Application, caplog: pytest.LogCaptureFixture) -> None:
+    def buggy(call: Call) -> Response:
+        raise ZeroDivisionError("secret internals")
+
+    app.behave = buggy
+    response = app.response("GET /v0/topics?token=hidden", "not-logged")
+    assert response.status == 500
+    assert b"secret internals" not in response.body
+    assert error_of(response)["detail"] == {"request_id": "request-7"}
+    assert "request-7" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert "hidden" not in caplog.text
+    assert "not-logged" not in caplog.text
+
+
+def test_an_error_the_protocol_found_is_rendered_and_logged(app: Application, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    response = app.under_test.refuse(PayloadTooLarge("too large"), "request-8")
+    assert (response.status, error_of(response)["code"]) == (413, "payload_too_large")
+    assert "request-8" in caplog.text
+
+
+# Readiness
+
+
+@pytest.mark.parametrize(("phase", "code"), [(Phase.RECOVERING, "not_ready"), (Phase.STOPPING, "shutting_down")])
+def test_a_server_that_does_not_serve_answers_only_its_probes(app: Application, phase: Phase, code: str) -> None:
+    app.readiness.phase = phase
+    response = app.response("GET /v0/topics")
+    assert (response.status, error_of(response)["code"]) == (503, code)
+    assert (b"retry-after", b"1") in response.headers
+    for target in ("GET /v0/health", "GET /v0/metrics", "GET /v0/openapi.json"):
+        assert app.status(target) == 200
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    ("target", "key", "status"),
+    [
+        ("GET /v0/topics", None, 401),
+        ("GET /v0/topics", "unknown", 401),
+        ("GET /v0/topics", "reader", 200),
+        ("GET /v0/topics", "writer", 403),
+        ("POST /v0/topics/w:1", "writer", 200),
+        ("POST /v0/topics/x", "writer", 403),
+        ("POST /v0/topics/x", "both", 200),
+        ("POST /v0/topics/x", "reader", 403),
+        ("GET /v0/metrics", None, 401),
+        ("GET /v0/metrics", "writer", 403),
+        ("GET /v0/metrics", "reader", 200),
+        ("GET /v0/health", None, 200),
+        ("GET /v0/openapi.json", None, 200),
+    ],
+)
+def test_keys_open_what_their_scopes_and_prefixes_say(target: str, key: str | None, status: int) -> None:
+    app = Application(KEYS)
+    assert app.status(target, key) == status
+    assert len(app.calls) == (status == 200)
+
+
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("unknown", 401), ("writer", 200)])
+def test_probes_can_be_made_to_need_a_key_of_any_scope(key: str | None, status: int) -> None:
+    app = Application(KEYS, probe_auth=True)
+    assert app.status("GET /v0/health", key) == status
+
+
+def test_without_keys_the_header_is_ignored(app: Application) -> None:
+    assert app.status("GET /v0/topics", "whatever") == 200
+
+
+def test_a_large_body_is_refused_before_it_is_read() -> None:
+    app = Application(KEYS)
+    refusal = app.under_test.admit(app.request("POST /v0/topics/x", "reader"))
+    assert refusal is not None
+    assert refusal.status == 403
+    assert app.under_test.admit(app.request("POST /v0/topics/x", "both")) is None
+    assert app.calls == []
+
+
+# Answers that wait
+
+
+async def later(gate: asyncio.Event, response: Response | Exception) -> Response:
+    await gate.wait()
+    if isinstance(response, Exception):
+        raise response
+    return response
+
+
+def waiting(answer: Answer) -> Coroutine[Any, Any, Response]:
+    assert not isinstance(answer, Response)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [(Response(200, b""), 200), (InvalidRequest("m"), 400), (ZeroDivisionError(), 500)]
+)
+def test_an_answer_that_waits_ends_like_any_other(app: Application, outcome: Response | Exception, status: int) -> None:
+    async def story() -> int:
+        gate = asyncio.Event()
+        app.behave = lambda call: later(gate, outcome)
+        task = asyncio.ensure_future(waiting(app.answer("GET /v0/topics")))
+        await asyncio.sleep(0)
+        gate.set()
+        return (await task).status
+
+    assert asyncio.run(story()) == status
+
+
+@pytest.mark.parametrize("ending", ["answer", "error", "cancel"])
+def test_a_waiting_request_holds_a_slot_of_its_key_until_it_ends(ending: str) -> None:
+    app = Application(KEYS, inflight_per_key_max=1)
+
+    async def story() -> None:
+        gate = asyncio.Event()
+        app.behave = lambda call: later(gate, InvalidRequest("m") if ending == "error" else Response(200, b""))
+        task = asyncio.ensure_future(waiting(app.answer("GET /v0/topics", "reader")))
+        await asyncio.sleep(0)
+        refused = app.response("GET /v0/topics", "reader")
+        assert (refused.status, error_of(refused)["detail"]["limit"]) == (429, "max_inflight_per_key")
+        app.behave = lambda call: Response(200, b"")
+        assert app.status("GET /v0/topics", "both") == 200
+        if ending == "cancel":
+            task.cancel()
+        gate.set()
+        await asyncio.gather(task, return_exceptions=True)
+        assert app.status("GET /v0/topics", "reader") == 200
+
+    asyncio.run(story())
+
+
+def test_requests_of_one_moment_cannot_take_more_slots_than_there_are() -> None:
+    """Two requests that arrive before either has begun to wait: the second meets a slot that is taken."""
+    app = Application(KEYS, inflight_per_key_max=1)
+
+    async def story() -> None:
+        gate = asyncio.Event()
+        app.behave = lambda call: later(gate, Response(200, b""))
+        first = waiting(app.answer("GET /v0/topics", "reader"))
+        second = app.answer("GET /v0/topics", "reader")
+        gate.set()
+        await first
+        if not isinstance(second, Response):
+            await second
+        assert isinstance(second, Response)
+        assert second.status == 429
+
+    asyncio.run(story())
+
+
+# The log
+
+
+def test_every_request_is_logged_at_debug_without_query_and_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="topics.api")
+    app = Application(KEYS)
+    app.response("GET /v0/topics?prefix=hidden", "reader")
+    app.response("GET /v0/topics", "unknown-token")
+    assert "request-7 GET /v0/topics 200" in caplog.text
+    assert "request-7 GET /v0/topics 401" in caplog.text
+    for secret in ("hidden", "reader", "unknown-token"):
+        assert secret not in caplog.text

@@ -1,0 +1,145 @@
+"""The OpenAPI document says what the route table says."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from topics.api.auth import Scope
+from topics.api.call import Call
+from topics.api.http import Response
+from topics.api.openapi import openapi_document
+from topics.api.routes import route_table
+from topics.api.routing import RouteTable
+from topics.server.assembly import assemble
+from topics.server.settings import read_settings
+from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
+from topics.version import VERSION
+from topics.wire.responses import ErrorResponse
+
+
+class AnyHandlers:
+    """Stands for every handler: the document never calls one."""
+
+    def __getattr__(self, name: str) -> Any:
+        def handler(call: Call) -> Response:
+            raise AssertionError("the document must not call handlers")
+
+        return handler
+
+
+@pytest.fixture(scope="module")
+def table() -> RouteTable:
+    handlers: Any = AnyHandlers()
+    return route_table(handlers, handlers, handlers, handlers, handlers, handlers)
+
+
+@pytest.fixture(scope="module")
+def document(table: RouteTable) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(openapi_document(table))
+    return decoded
+
+
+def schemas(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = document["components"]["schemas"]
+    return found
+
+
+def test_it_names_version_and_licence(document: dict[str, Any]) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert (document["info"]["version"], document["info"]["license"]["name"]) == (VERSION, "MIT")
+
+
+def test_it_has_exactly_the_routes_of_the_table(table: RouteTable, document: dict[str, Any]) -> None:
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(route.method, route.path) for route in table.routes}
+
+
+def test_every_operation_lists_its_statuses(table: RouteTable, document: dict[str, Any]) -> None:
+    for route in table.routes:
+        responses = document["paths"][route.path][route.method.lower()]["responses"]
+        expected = {*route.replies, *route.errors, 401, 403, 429, 500, 503}
+        assert {int(status) for status in responses} == expected
+        assert all(response["description"] for response in responses.values())
+
+
+def test_every_error_has_the_envelope(table: RouteTable, document: dict[str, Any]) -> None:
+    for route in table.routes:
+        for status, response in document["paths"][route.path][route.method.lower()]["responses"].items():
+            if int(status) >= 400:
+                assert response["content"] == {
+                    "application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}
+                }
+
+
+@pytest.mark.parametrize(
+    ("status", "header"), [("401", "WWW-Authenticate"), ("429", "Retry-After"), ("503", "Retry-After")]
+)
+def test_headers_of_errors_are_described(document: dict[str, Any], status: str, header: str) -> None:
+    responses = document["paths"]["/v0/topics"]["get"]["responses"]
+    assert list(responses[status]["headers"]) == [header]
+    assert "headers" not in responses["400"]
+
+
+def test_bodies_are_required_where_there_is_no_default(document: dict[str, Any]) -> None:
+    required = {
+        (method, path): operation["requestBody"]["required"]
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    }
+    assert required == {
+        ("put", "/v0/topics/{topic}"): False,
+        ("put", "/v0/topics/{topic}/cursors/{cursor}"): True,
+        ("post", "/v0/topics/{topic}"): True,
+        ("post", "/v0/topics/{topic}/diff"): False,
+        ("post", "/v0/topics/{topic}/delete"): True,
+        ("post", "/v0/watch"): True,
+    }
+
+
+def test_parameters_say_where_they_stand(document: dict[str, Any]) -> None:
+    parameters = document["paths"]["/v0/topics/{topic}"]["post"]["parameters"]
+    assert {(parameter["name"], parameter["in"]) for parameter in parameters} == {
+        ("topic", "path"),
+        ("return_seqs", "query"),
+        ("Idempotency-Key", "header"),
+    }
+
+
+def test_only_open_routes_need_no_key(table: RouteTable, document: dict[str, Any]) -> None:
+    for route in table.routes:
+        operation = document["paths"][route.path][route.method.lower()]
+        assert (operation.get("security") == []) == route.open
+        assert not (route.open and route.scope is not Scope.NONE)
+
+
+def test_payloads_are_described_though_they_are_bytes_here(document: dict[str, Any]) -> None:
+    record = schemas(document)["NewRecord"]
+    assert record["required"] == ["data"]
+    assert record["properties"]["meta"]["anyOf"][0]["additionalProperties"] == {"type": "string"}
+
+
+def test_rules_beyond_types_are_described(document: dict[str, Any]) -> None:
+    write = schemas(document)["WriteRequest"]["properties"]
+    assert write["records"]["minItems"] == 1
+    assert write["idempotency_key"]["anyOf"][0] == {"type": "string", "minLength": 1, "maxLength": 256}
+    delete = schemas(document)["DeleteRecordsRequest"]
+    assert delete["anyOf"] == [{"required": ["before_seq"]}, {"required": ["match"]}]
+    operators = [
+        form["prefixItems"][1]["const"] for form in delete["properties"]["match"]["anyOf"] if "prefixItems" in form
+    ]
+    assert operators == ["Eq", "Glob"]
+
+
+def test_a_schema_has_the_fields_of_its_struct(document: dict[str, Any]) -> None:
+    names = {field.encode_name for field in msgspec.structs.fields(ErrorResponse)}
+    assert set(schemas(document)["ErrorResponse"]["properties"]) == names
+
+
+def test_the_real_server_has_the_same_document(document: dict[str, Any]) -> None:
+    server = assemble(read_settings({}), FakeClock(), FakeDisk(), lambda call: call(), lambda delay_s, call: None)
+    routes = server.application._routes
+    assert json.loads(openapi_document(routes)) == document

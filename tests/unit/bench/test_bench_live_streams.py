@@ -1,0 +1,89 @@
+"""The generator of live load reads streams the same however they are split, and counts only what it should."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.bench.errors import MalformedReply
+from topics.bench.event_stream import EventStreamReader
+from topics.bench.live_load import Deliveries
+from topics.bench.live_plan import LiveResult, sample_of
+from topics.bench.websocket_frames import Opcode, ServerFrames, render_frame
+from topics.testing.fake_clock import FakeClock
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+EVENTS = [b"retry: 2000", b'id: e\nevent: record\ndata: {"t":1}', b": hb 1", b"event: caught-up\ndata: {}"]
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n"
+
+
+def chunk(text: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(text), text)
+
+
+def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(stream), *(at % (len(stream) + 1) for at in cuts)})
+    return [stream[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@given(
+    events=st.lists(st.sampled_from(EVENTS), max_size=6),
+    chunk_bytes=st.integers(1, 60),
+    cuts=st.lists(st.integers(0, 1000), max_size=10),
+)
+def test_events_come_out_whole_however_they_are_cut(events: list[bytes], chunk_bytes: int, cuts: list[int]) -> None:
+    text = b"".join(event + b"\n\n" for event in events)
+    chunks = [chunk(text[at : at + chunk_bytes]) for at in range(0, len(text), chunk_bytes)]
+    reader = EventStreamReader()
+    pieces = cut(HEAD + b"".join(chunks), cuts)
+    assert [event for piece in pieces for event in reader.feed(piece)] == events
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 404 Not Found\r\n\r\n", HEAD + b"not hex\r\n", b"x" * 100_000])
+def test_what_is_no_event_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedReply):
+        EventStreamReader().feed(data)
+
+
+@given(sizes=st.lists(st.sampled_from([0, 1, 125, 126, 65_535, 65_536]), max_size=4), cuts=st.lists(st.integers(0)))
+def test_frames_come_out_whole_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
+    frames = ServerFrames()
+    stream = SWITCHED + b"".join(server_frame(b"x" * size) for size in sizes)
+    found = [frame for piece in cut(stream, cuts) for frame in frames.feed(piece)]
+    assert found == [(Opcode.TEXT, b"x" * size) for size in sizes]
+    assert frames.open
+
+
+def server_frame(payload: bytes) -> bytes:
+    """As a client sends it, but not masked."""
+    masked = render_frame(payload)
+    head_bytes = len(masked) - len(payload) - 4
+    return bytes((masked[0], masked[1] & 0x7F)) + masked[2:head_bytes] + payload
+
+
+def test_a_refused_handshake_is_told() -> None:
+    with pytest.raises(MalformedReply, match="401"):
+        ServerFrames().feed(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n")
+
+
+def test_only_what_was_sent_since_counting_began_is_counted() -> None:
+    clock = FakeClock()
+    deliveries = Deliveries(clock)
+    early_ns = clock.monotonic_ns()
+    deliveries.take(b'event: record\ndata: {"t":%d}' % early_ns)
+    clock.advance(5)
+    deliveries.begin()
+    sent_ns = clock.monotonic_ns()
+    clock.advance(2)
+    deliveries.take(b'data: [{"t":%d},{"t":%d},{"t":%d}]' % (early_ns, sent_ns, sent_ns))
+    assert list(deliveries.latencies_ns) == [2_000_000, 2_000_000]
+
+
+def test_a_delivery_that_did_not_come_is_an_error() -> None:
+    result = LiveResult(
+        latencies=(1_000_000).to_bytes(8, "little"), sent=1, expected=3, elapsed_ns=10**9, cpu_ns=10**8, errors=[]
+    )
+    sample = sample_of(result)
+    assert (sample.requests, sample.records, sample.errors) == (1, 1, 2)
+    assert sample.first_error == "2 of 3 deliveries did not come"

@@ -1,0 +1,128 @@
+"""What a write must satisfy, and the columns made from it."""
+
+import json
+
+import pytest
+from engine_on_a_fake_clock import record
+
+from topics import limits
+from topics.engine.admission import WriteLimits, admit, byte_length
+from topics.engine.block import Batch
+from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord
+
+BOUNDS = WriteLimits()
+
+
+def admitted(*records: NewRecord, node: str | None = None, bounds: WriteLimits = BOUNDS) -> Batch:
+    return admit(list(records), node, first_seq=5, ts=1000, bounds=bounds)
+
+
+def refused_field(*records: NewRecord, node: str | None = None, bounds: WriteLimits = BOUNDS) -> object:
+    with pytest.raises(InvalidRequest) as refused:
+        admitted(*records, node=node, bounds=bounds)
+    return refused.value.detail["field"]
+
+
+def test_seqs_run_on_from_the_first() -> None:
+    assert admitted(record(b"1"), record(b"2")).fragments == [
+        b'{"$seq":5,"$ts":1000,"data":1}',
+        b'{"$seq":6,"$ts":1000,"data":2}',
+    ]
+
+
+def test_payloads_are_kept_byte_for_byte() -> None:
+    data, meta = rb'{"b": 1.0,"a":[1e400,  "\u0041\/"], "b":2}', b'{"k" : "\\u0041"}'
+    assert admitted(record(data, meta=meta)).fragments == [
+        b'{"$seq":5,"$ts":1000,"data":' + data + b',"meta":' + meta + b"}"
+    ]
+
+
+def test_the_position_of_meta_is_where_it_can_be_cut() -> None:
+    batch = admitted(record(b'{"meta":1}', node="n", meta=b"{}"))
+    assert batch.fragments[0][: batch.meta_at[0]] + b"}" == b'{"$seq":5,"$ts":1000,"$node":"n","data":{"meta":1}}'
+
+
+def test_a_meta_of_null_is_none() -> None:
+    batch = admitted(record(b"1", meta=b"null"))
+    assert batch.fragments == [b'{"$seq":5,"$ts":1000,"data":1}']
+    assert list(batch.meta_at) == [0]
+
+
+def test_a_records_node_wins_over_the_writes() -> None:
+    assert admitted(record(node="own"), record(), node="default").nodes == ["own", "default"]
+
+
+def test_a_node_is_escaped_in_the_text() -> None:
+    fragment = admitted(record(node='a"b')).fragments[0]
+    assert json.loads(fragment)["$node"] == 'a"b'
+
+
+def test_the_tag_is_a_column_and_not_in_the_text() -> None:
+    batch = admitted(record(tag="x"))
+    assert batch.tags == ["x"]
+    assert b"tag" not in batch.fragments[0]
+
+
+def test_a_size_counts_data_meta_tag_node_and_the_frame() -> None:
+    """As the disk has it: a byte stands between data and meta."""
+    batch = admitted(record(b"12345", tag="tä", node="n", meta=b'{"a":""}'), record(b"1"))
+    first = RECORD_OVERHEAD_BYTES + 5 + 3 + 1 + 1 + 8
+    assert batch.sizes == [first, RECORD_OVERHEAD_BYTES + 1]
+    assert batch.total_bytes == sum(batch.sizes)
+
+
+def test_an_empty_write_is_refused() -> None:
+    assert refused_field() == "records"
+
+
+def test_a_batch_may_have_exactly_its_maximum() -> None:
+    bounds = WriteLimits(batch_records_max=3)
+    assert len(admitted(*[record()] * 3, bounds=bounds).fragments) == 3
+    with pytest.raises(BatchTooLarge) as refused:
+        admitted(*[record()] * 4, bounds=bounds)
+    assert refused.value.detail == {"field": "records", "max": 3}
+
+
+def test_data_and_meta_together_may_have_exactly_their_maximum() -> None:
+    bounds = WriteLimits(record_bytes_max=10)
+    assert admitted(record(b"12345678", meta=b"{}"), bounds=bounds).sizes == [RECORD_OVERHEAD_BYTES + 11]
+    with pytest.raises(RecordTooLarge) as refused:
+        admitted(record(), record(b"123456789", meta=b"{}"), bounds=bounds)
+    assert refused.value.detail == {"field": "records[1]", "max": 10}
+
+
+def test_a_tag_may_have_exactly_its_maximum_of_bytes() -> None:
+    bounds = WriteLimits(tag_bytes_max=4)
+    assert admitted(record(tag="ää"), bounds=bounds).tags == ["ää"]
+    assert refused_field(record(), record(tag="ääa"), bounds=bounds) == "records[1].tag"
+
+
+def test_a_node_may_have_exactly_its_maximum_of_bytes() -> None:
+    bounds = WriteLimits(node_bytes_max=4)
+    assert admitted(record(node="ää"), bounds=bounds).nodes == ["ää"]
+    assert refused_field(record(node="aaaaa"), bounds=bounds) == "records[0].node"
+    assert refused_field(record(node="n"), node="aaaaa", bounds=bounds) == "node"
+
+
+def test_meta_may_have_exactly_its_maximum_of_bytes() -> None:
+    bounds = WriteLimits(meta_bytes_max=10)
+    assert admitted(record(meta=b'{"a":"bc"}'), bounds=bounds).meta_at[0] > 0
+    assert refused_field(record(meta=b'{"a":"bcd"}'), bounds=bounds) == "records[0].meta"
+
+
+def test_meta_may_have_exactly_its_maximum_of_keys() -> None:
+    allowed = json.dumps({str(key): "" for key in range(limits.META_KEYS_MAX)}).encode()
+    too_many = json.dumps({str(key): "" for key in range(limits.META_KEYS_MAX + 1)}).encode()
+    assert admitted(record(meta=allowed)).meta_at[0] > 0
+    assert refused_field(record(meta=too_many)) == "records[0].meta"
+
+
+@pytest.mark.parametrize("meta", [b"[]", b'"x"', b"7", b"true", b'{"a":1}', b'{"a":null}', b'{"a":{"b":"c"}}'])
+def test_meta_is_an_object_of_strings(meta: bytes) -> None:
+    assert refused_field(record(meta=meta)) == "records[0].meta"
+
+
+@pytest.mark.parametrize(("text", "length"), [("", 0), ("abc", 3), ("ä", 2), ("😀", 4)])
+def test_lengths_are_those_of_the_utf_8(text: str, length: int) -> None:
+    assert byte_length(text, 4, "tag") == length

@@ -1,0 +1,102 @@
+"""A block of consecutive seqs: live positions, timestamps and the tag index."""
+
+from array import array
+
+import pytest
+from engine_on_a_fake_clock import record
+
+from topics.engine.admission import WriteLimits, admit
+from topics.engine.block import Block
+from topics.model.record import NewRecord
+from topics.model.tag_match import TagMatch
+
+TAGS = ["a", "b", None, "a:1", "a:2", "a", "ab", "é"]
+
+
+def block_of(*records: NewRecord, ts: int = 1000) -> Block:
+    block = Block(first_seq=11)
+    append(block, *records, ts=ts)
+    return block
+
+
+def append(block: Block, *records: NewRecord, ts: int) -> None:
+    batch = admit(list(records), None, block.first_seq + len(block), ts, WriteLimits())
+    block.extend(batch, array("q", [ts]) * len(records))
+
+
+@pytest.fixture
+def tagged() -> Block:
+    return block_of(*(record(tag=tag) for tag in TAGS))
+
+
+def test_the_last_seq_counts_from_the_first() -> None:
+    assert block_of(record(), record()).last_seq == 12
+
+
+def test_a_killed_position_gives_back_its_bytes() -> None:
+    block = block_of(record(b"12"), record(b"345"))
+    before = block.live_bytes
+    freed = block.kill(1, deleted=True)
+    assert freed == block.sizes[1]
+    assert (block.live_count, block.live_bytes) == (1, before - freed)
+
+
+def test_a_killed_position_keeps_no_text() -> None:
+    block = block_of(record(b"12", tag="t", node="n"))
+    block.kill(0, deleted=True)
+    assert (block.fragments, block.tags, block.nodes) == ([None], [None], [None])
+
+
+def test_live_positions_are_found_from_both_ends() -> None:
+    block = block_of(*[record()] * 5)
+    for position in (0, 1, 4):
+        block.kill(position, deleted=True)
+    assert (block.first_live(0), block.first_live(3), block.last_live()) == (2, 3, 3)
+
+
+def test_past_the_last_live_position_comes_the_end() -> None:
+    block = block_of(record(), record())
+    block.kill(1, deleted=True)
+    assert block.first_live(1) == 2
+
+
+@pytest.mark.parametrize(("oldest_ts", "expired"), [(0, 0), (1000, 0), (1001, 2), (1005, 2), (1006, 3), (9999, 3)])
+def test_what_is_older_than_a_time_is_a_prefix(oldest_ts: int, expired: int) -> None:
+    block = block_of(record(), record(), ts=1000)
+    append(block, record(), ts=1005)
+    assert block.expired_before(oldest_ts) == expired
+
+
+@pytest.mark.parametrize(
+    ("match", "positions"),
+    [
+        (TagMatch("a", is_prefix=False), [0, 5]),
+        (TagMatch("c", is_prefix=False), []),
+        (TagMatch("a", is_prefix=True), [0, 3, 4, 5, 6]),
+        (TagMatch("a:", is_prefix=True), [3, 4]),
+        (TagMatch("", is_prefix=True), [0, 1, 3, 4, 5, 6, 7]),
+        (TagMatch("é", is_prefix=True), [7]),
+        (TagMatch("z", is_prefix=True), []),
+    ],
+)
+def test_tags_match_exactly_or_by_prefix(tagged: Block, match: TagMatch, positions: list[int]) -> None:
+    assert sorted(tagged.matching(match)) == positions
+
+
+def test_a_dead_position_matches_nothing(tagged: Block) -> None:
+    tagged.kill(0, deleted=True)
+    assert tagged.matching(TagMatch("a", is_prefix=False)) == [5]
+
+
+def test_a_tag_that_comes_later_is_found_by_its_prefix(tagged: Block) -> None:
+    assert len(tagged.matching(TagMatch("a:", is_prefix=True))) == 2
+    append(tagged, record(tag="a:3"), ts=1000)
+    assert sorted(tagged.matching(TagMatch("a:", is_prefix=True))) == [3, 4, 8]
+
+
+def test_a_block_knows_whether_any_record_has_meta_or_tags() -> None:
+    plain = block_of(record())
+    assert (plain.has_meta, plain.has_tags) == (False, False)
+    append(plain, record(meta=b"{}", tag=""), ts=1000)
+    append(plain, record(), ts=1000)
+    assert (plain.has_meta, plain.has_tags) == (True, True)

@@ -1,0 +1,63 @@
+"""All topics by name, and listing them in order."""
+
+import pytest
+
+from topics.engine.registry import Registry
+from topics.engine.topic import Topic
+from topics.engine.topic_log import TopicLog
+from topics.model.config import DEFAULT_CONFIG
+
+NAMES = ["b", "a:2", "a:1", "ab", "c", "a"]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    for topic_id, name in enumerate(NAMES, 1):
+        registry.add(Topic(name, topic_id, DEFAULT_CONFIG, TopicLog()))
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("after", "prefixes", "names"),
+    [
+        ("", ("",), ["a", "a:1", "a:2", "ab", "b", "c"]),
+        ("", ("a:",), ["a:1", "a:2"]),
+        ("a:1", ("a:",), ["a:2"]),
+        ("a:1", ("",), ["a:2", "ab", "b", "c"]),
+        ("a:15", ("",), ["a:2", "ab", "b", "c"]),
+        ("c", ("",), []),
+        ("z", ("a",), []),
+        ("", ("c", "a:"), ["a:1", "a:2", "c"]),
+        ("", ("a", "a:", "ab"), ["a", "a:1", "a:2", "ab"]),
+        ("a:2", ("c", "a"), ["ab", "c"]),
+        ("", ("x",), []),
+        ("", (), []),
+    ],
+)
+def test_names_are_listed_in_order_each_once(
+    registry: Registry, after: str, prefixes: tuple[str, ...], names: list[str]
+) -> None:
+    assert list(registry.names_after(after, prefixes)) == names
+
+
+def test_a_removed_topic_is_gone_from_both_views(registry: Registry) -> None:
+    registry.remove("a:2")
+    assert registry.get("a:2") is None
+    assert list(registry.names_after("", ("a",))) == ["a", "a:1", "ab"]
+    assert len(registry) == len(list(registry)) == len(NAMES) - 1
+
+
+def test_a_topic_is_found_by_its_id_until_it_is_removed(registry: Registry) -> None:
+    found = registry.by_id(2)
+    assert found is not None
+    assert found.name == "a:2"
+    registry.remove("a:2")
+    assert registry.by_id(2) is None
+
+
+def test_a_topic_is_found_by_its_exact_name(registry: Registry) -> None:
+    found = registry.get("ab")
+    assert found is not None
+    assert found.name == "ab"
+    assert registry.get("AB") is None

@@ -1,0 +1,214 @@
+"""Metrics: every documented name, true values, and the same content as text and as JSON."""
+
+import json
+import re
+
+import pytest
+from msgspec import Raw
+
+from topics import limits
+from topics.api.readiness import Phase, Readiness
+from topics.engine.engine import Engine, Write
+from topics.model.config import Durability, TopicConfigPatch, TopicType
+from topics.model.record import NewRecord
+from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
+from topics.storage.group_commit import SYNC_BUCKETS_US
+from topics.testing.fake_clock import FakeClock
+
+NAMES = [
+    "topics_topics",
+    "topics_topics_by_class",
+    "topics_routers",
+    "topics_records_live",
+    "topics_bytes_live",
+    "topics_queue_topics",
+    "topics_queue_leases_in_flight",
+    "topics_sse_connections",
+    "topics_watch_sessions",
+    "topics_pressure",
+    "topics_ready",
+    "topics_recovery_progress",
+    "topics_uptime_ms",
+    "topics_topic_head_seq",
+    "topics_topic_earliest_seq",
+    "topics_topic_records_live",
+    "topics_topic_bytes_live",
+    "topics_topic_queue_ready",
+    "topics_topic_queue_in_flight",
+    "topics_topic_metrics_truncated",
+    "topics_wal_frames_total",
+    "topics_wal_batches_total",
+    "topics_wal_fsyncs_total",
+    "topics_wal_bytes_written_total",
+    "topics_wal_rotations_total",
+    "topics_wal_queue_depth",
+    "topics_wal_queue_depth_peak",
+    "topics_wal_submit_full_total",
+    "topics_wal_read_only",
+    "topics_wal_fsync_latency_us",
+]
+
+
+class Observed:
+    """An engine, and metrics over it with changeable journal and live counters."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.engine = Engine(self.clock)
+        self.readiness = Readiness()
+        self.wal = WalMetrics()
+        self.live = LiveMetrics()
+        self.metrics = ServerMetrics(
+            self.engine, self.clock, self.readiness, wal=lambda: self.wal, live=lambda: self.live
+        )
+
+    def write(self, topic: str, count: int) -> None:
+        self.engine.append(topic, Write([NewRecord(Raw(b"0"))] * count))
+
+    def text(self, *prefixes: str) -> str:
+        return self.metrics.text(prefixes or ("",)).decode()
+
+    def sample(self, name: str) -> str:
+        """The value of one sample, by its name with labels."""
+        found = [line.rpartition(" ")[2] for line in self.text().splitlines() if line.rpartition(" ")[0] == name]
+        assert len(found) == 1, (name, found)
+        return found[0]
+
+
+@pytest.fixture
+def at() -> Observed:
+    return Observed()
+
+
+def test_every_documented_name_is_described_once(at: Observed) -> None:
+    types = re.findall(r"^# TYPE (\S+) (gauge|counter|histogram)$", at.text(), re.MULTILINE)
+    helps = re.findall(r"^# HELP (\S+) .", at.text(), re.MULTILINE)
+    assert [name for name, _ in types] == helps
+    assert sorted(helps) == sorted(NAMES)
+
+
+def test_totals_are_counters(at: Observed) -> None:
+    for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", at.text(), re.MULTILINE):
+        assert (kind == "counter") == name.endswith("_total"), name
+
+
+def test_every_line_is_a_comment_or_a_sample(at: Observed) -> None:
+    at.write("a:b.c", 1)
+    text = at.text()
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) \S+ .+|[a-z_]+(\{[a-z]+="[^"\\]*"\})? -?[0-9.e+-]+', line), line
+
+
+def test_the_engine_is_counted(at: Observed) -> None:
+    at.write("a", 3)
+    at.write("b", 1)
+    at.engine.delete_records("a", 2, None)
+    assert at.sample("topics_topics") == "2"
+    assert at.sample("topics_records_live") == "3"
+    assert at.sample("topics_bytes_live") == str(at.engine.bytes_live)
+    assert at.sample('topics_topic_head_seq{topic="a"}') == "3"
+    assert at.sample('topics_topic_earliest_seq{topic="a"}') == "2"
+    assert at.sample('topics_topic_records_live{topic="a"}') == "2"
+    assert at.sample('topics_topic_bytes_live{topic="b"}') == str(at.engine.topic("b").log.bytes)
+
+
+def test_topics_are_counted_by_class(at: Observed) -> None:
+    at.engine.put_topic("a", TopicConfigPatch(durability=Durability.FSYNC))
+    at.engine.put_topic("b", TopicConfigPatch())
+    counts = {name: at.sample(f'topics_topics_by_class{{class="{name}"}}') for name in Durability}
+    assert counts == {"ephemeral": "0", "memory": "0", "disk": "1", "fsync": "1"}
+
+
+def test_queues_have_counters_of_their_own(at: Observed) -> None:
+    at.engine.put_topic("q", TopicConfigPatch(type=TopicType.QUEUE))
+    at.write("q", 2)
+    at.write("log", 1)
+    assert at.sample("topics_queue_topics") == "1"
+    assert at.sample('topics_topic_queue_ready{topic="q"}') == "2"
+    assert 'topics_topic_queue_ready{topic="log"}' not in at.text()
+
+
+@pytest.mark.parametrize(
+    ("phase", "progress", "ready", "recovered"),
+    [(Phase.RECOVERING, 0.25, "0", "0.25"), (Phase.READY, 0.0, "1", "1.0"), (Phase.STOPPING, 0.0, "0", "1.0")],
+)
+def test_readiness_and_recovery_are_shown(
+    at: Observed, phase: Phase, progress: float, ready: str, recovered: str
+) -> None:
+    at.readiness.phase = phase
+    at.readiness.replay_progress = progress
+    assert (at.sample("topics_ready"), at.sample("topics_recovery_progress")) == (ready, recovered)
+
+
+def test_uptime_is_what_has_passed_whatever_the_wall_clock_says(at: Observed) -> None:
+    at.clock.advance(1500)
+    at.clock.set_wall(0)
+    assert at.sample("topics_uptime_ms") == "1500"
+
+
+def test_what_other_parts_count_is_shown(at: Observed) -> None:
+    at.live = LiveMetrics(routers=1, queue_leases_in_flight=2, sse_connections=3, watch_sessions=4, pressure=0.12345)
+    at.wal = WalMetrics(frames_total=5, queue_depth_peak=6, read_only=1)
+    shown = [
+        at.sample(name)
+        for name in (
+            "topics_routers",
+            "topics_queue_leases_in_flight",
+            "topics_sse_connections",
+            "topics_watch_sessions",
+            "topics_pressure",
+            "topics_wal_frames_total",
+            "topics_wal_queue_depth_peak",
+            "topics_wal_read_only",
+        )
+    ]
+    assert shown == ["1", "2", "3", "4", "0.1235", "5", "6", "1"]
+
+
+def test_the_histogram_is_cumulative_and_ends_with_all(at: Observed) -> None:
+    counts = (2, 3, *[0] * (len(SYNC_BUCKETS_US) - 2), 4)
+    at.wal = WalMetrics(fsync_latency_us_counts=counts, fsync_latency_us_sum=777)
+    name = "topics_wal_fsync_latency_us"
+    assert at.sample(f'{name}_bucket{{le="50"}}') == "2"
+    assert at.sample(f'{name}_bucket{{le="100"}}') == "5"
+    assert at.sample(f'{name}_bucket{{le="1000000"}}') == "5"
+    assert at.sample(f'{name}_bucket{{le="+Inf"}}') == "9"
+    assert (at.sample(f"{name}_count"), at.sample(f"{name}_sum")) == ("9", "777")
+
+
+def test_json_has_the_same_names(at: Observed) -> None:
+    at.write("a", 2)
+    histogram = "topics_wal_fsync_latency_us"
+    names = {name for name in NAMES if name != histogram}
+    assert set(json.loads(at.metrics.json(("",)))) == names | {
+        f"{histogram}{part}" for part in ("_bucket", "_sum", "_count")
+    }
+
+
+def test_json_has_the_same_values(at: Observed) -> None:
+    at.write("a", 2)
+    snapshot = json.loads(at.metrics.json(("",)))
+    assert snapshot["topics_topics"] == 1
+    assert snapshot["topics_topic_head_seq"] == {"a": 2}
+    assert snapshot["topics_topics_by_class"]["disk"] == 1
+
+
+def test_only_topics_the_caller_may_see_are_shown(at: Observed) -> None:
+    for name in ("mine:1", "mine:2", "other", "yours"):
+        at.write(name, 1)
+    text = at.text("mine:", "yours")
+    assert re.findall(r'topics_topic_head_seq{topic="(.*)"}', text) == ["mine:1", "mine:2", "yours"]
+    assert "other" not in text
+    assert set(json.loads(at.metrics.json(("mine:",)))["topics_topic_head_seq"]) == {"mine:1", "mine:2"}
+
+
+def test_topics_beyond_the_most_that_are_shown_are_said_to_be_left_out(at: Observed) -> None:
+    assert at.sample("topics_topic_metrics_truncated") == "0"
+    for number in range(limits.METRICS_TOPICS_MAX):
+        at.engine.put_topic(f"t{number:05}", TopicConfigPatch())
+    assert at.sample("topics_topic_metrics_truncated") == "0"
+    at.engine.put_topic("t99999", TopicConfigPatch())
+    assert at.sample("topics_topic_metrics_truncated") == "1"
+    assert 'topics_topic_head_seq{topic="t99999"}' not in at.text()
+    assert at.sample("topics_topics") == str(limits.METRICS_TOPICS_MAX + 1)
