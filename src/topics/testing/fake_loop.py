@@ -22,6 +22,11 @@ class FakeLoop:
         self.delays_s.append(delay_s)
         heappush(self._calls, (self._clock.monotonic_ns() + round(delay_s * 1e9), self._serial, call))
 
+    @property
+    def is_due(self) -> bool:
+        """Whether anything is to be run now."""
+        return bool(self._calls) and self._calls[0][0] <= self._clock.monotonic_ns()
+
     def turn(self) -> None:
         """Runs what is due now, but not what that asks for."""
         due, self._calls = self._calls, []
@@ -36,7 +41,7 @@ class FakeLoop:
     def settle(self) -> None:
         """Runs everything that is due now, and what that asks for to be done now."""
         for _ in range(_CALLS_MAX):
-            if not self._calls or self._calls[0][0] > self._clock.monotonic_ns():
+            if not self.is_due:
                 return
             heappop(self._calls)[2]()
         raise AssertionError("the loop does not come to rest")

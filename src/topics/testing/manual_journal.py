@@ -66,5 +66,8 @@ class ManualJournal:
     def barrier_of(self, topic_id: int) -> Commit | None:
         return self._commit(gated=True)
 
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
+        return self._commit(gated=True)
+
     def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
         return None

@@ -1,8 +1,14 @@
 """Requests in flight, counted by key."""
 
+import asyncio
+import inspect
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
 from topics.api.auth import ANYBODY, Key, Scope
+from topics.api.http import Response
 from topics.api.quotas import InFlight
 from topics.errors import Throttled
 
@@ -54,3 +60,90 @@ def test_without_keys_there_is_nobody_to_limit() -> None:
     in_flight = InFlight(1)
     in_flight.enter(ANYBODY)
     assert not is_throttled(in_flight, ANYBODY)
+
+
+# Answers that wait
+
+
+async def answer(waits_for: asyncio.Event | None = None, error: Exception | None = None) -> Response:
+    if waits_for is not None:
+        await waits_for.wait()
+    if error is not None:
+        raise error
+    return Response(200, b"{}")
+
+
+def hold(in_flight: InFlight, coroutine: Coroutine[Any, Any, Response]) -> Coroutine[Any, Any, Response]:
+    held = in_flight.holding(ONE, coroutine)
+    assert is_throttled(in_flight, ONE)  # from this moment, not from the first step
+    return held
+
+
+def test_an_answer_gives_its_slot_back_when_it_is_there() -> None:
+    in_flight = InFlight(1)
+    assert asyncio.run(asyncio.wait_for(hold(in_flight, answer()), 10)).status == 200
+    assert not is_throttled(in_flight, ONE)
+
+
+def test_an_answer_holds_its_slot_while_it_waits() -> None:
+    in_flight = InFlight(1)
+
+    async def scenario() -> None:
+        waits_for = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(hold(in_flight, answer(waits_for)))
+        await asyncio.sleep(0)
+        assert is_throttled(in_flight, ONE)
+        waits_for.set()
+        assert (await task).status == 200
+        assert not is_throttled(in_flight, ONE)
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_fails_gives_its_slot_back() -> None:
+    in_flight = InFlight(1)
+
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="broken"):
+            await hold(in_flight, answer(error=ValueError("broken")))
+
+    asyncio.run(scenario())
+    assert not is_throttled(in_flight, ONE)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_answer_that_is_cancelled_gives_its_slot_back(steps: int) -> None:
+    in_flight = InFlight(1)
+
+    async def scenario() -> None:
+        held = hold(in_flight, answer(asyncio.Event()))
+        task = asyncio.get_running_loop().create_task(held)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        held.close()
+
+    asyncio.run(scenario())
+    assert not is_throttled(in_flight, ONE)
+
+
+def test_an_answer_that_never_began_gives_its_slot_back() -> None:
+    in_flight = InFlight(1)
+    held = hold(in_flight, answer())
+    assert inspect.getcoroutinestate(held) == inspect.CORO_CREATED  # what the protocol asks
+    held.close()
+    held.close()
+    assert not is_throttled(in_flight, ONE)
+
+
+def test_slots_are_given_back_once() -> None:
+    in_flight = InFlight(2)
+    first, second = in_flight.holding(ONE, answer()), in_flight.holding(ONE, answer())
+    first.close()
+    first.close()
+    assert not is_throttled(in_flight, ONE)
+    in_flight.enter(ONE)
+    assert is_throttled(in_flight, ONE)
+    second.close()
