@@ -18,6 +18,11 @@ class Clock(Protocol):
         ...
 
 
+def monotonic_ms(clock: Clock) -> int:
+    """For durations of seconds and more."""
+    return clock.monotonic_ns() // 1_000_000
+
+
 class SystemClock:
     """The machine's clocks."""
 

@@ -20,7 +20,7 @@ from topics.api.auth import Key, Scope
 from topics.api.error_mapping import code_of
 from topics.api.http import Channel, Request
 from topics.api.live import find_topics, read_options
-from topics.clock import Clock
+from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater, Hub
@@ -79,7 +79,7 @@ class WebSocketConnection:
         self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
         self._commands: deque[bytes] = deque()
         self._busy = False
-        self._last_heard_ms = clock.now_ms()
+        self._last_heard_ms = monotonic_ms(clock)
         self._stuck_since_ms: int | None = None
         self._unread_bytes = 0
 
@@ -90,7 +90,7 @@ class WebSocketConnection:
         self._later()
 
     def received(self, data: bytes) -> None:
-        self._last_heard_ms = self._clock.now_ms()
+        self._last_heard_ms = monotonic_ms(self._clock)
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
@@ -281,7 +281,7 @@ class WebSocketConnection:
         if channel.writable:
             return True
         if self._stuck_since_ms is None:
-            self._stuck_since_ms = self._clock.now_ms()
+            self._stuck_since_ms = monotonic_ms(self._clock)
         return False
 
     def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
@@ -339,7 +339,7 @@ class WebSocketConnection:
         """Pings who has been silent, lets go who does not answer or does not read."""
         if self._channel is None:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         silent_ms = now_ms - self._last_heard_ms
         if self._stuck_since_ms is not None and now_ms - self._stuck_since_ms >= limits.SLOW_CONSUMER_TIMEOUT_MS:
             self._end(CloseCode.TRY_AGAIN_LATER, "the connection was not read for too long")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topics import limits
-from topics.clock import Clock
+from topics.clock import Clock, monotonic_ms
 from topics.errors import Throttled
 from topics.model.read_options import ReadOptions
 
@@ -72,7 +72,7 @@ class WatchSessions:
                 max=self._max,
             )
         session = WatchSession(f"wid_{secrets.token_urlsafe(16)}", key_digest, options, positions)
-        session.last_access_ms = self._clock.now_ms()
+        session.last_access_ms = monotonic_ms(self._clock)
         self._sessions[session.wid] = session
         return session
 
@@ -81,11 +81,11 @@ class WatchSessions:
         return self._sessions.get(wid)
 
     def touch(self, session: WatchSession) -> None:
-        session.last_access_ms = self._clock.now_ms()
+        session.last_access_ms = monotonic_ms(self._clock)
 
     def collect(self) -> None:
         """Ends the sessions nobody has used for too long."""
-        oldest_ms = self._clock.now_ms() - limits.SESSION_TTL_MS
+        oldest_ms = monotonic_ms(self._clock) - limits.SESSION_TTL_MS
         ended = [
             wid
             for wid, session in self._sessions.items()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from topics import limits
-from topics.clock import Clock
+from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.cursor_ids import encode_id
 from topics.delivery.hub import CallLater, Hub
@@ -64,7 +64,7 @@ class WatchStream:
         self._outlet = channel
         session.close_stream = self.end
         channel.write(sse.RETRY)
-        self._last_sent_ms = self._clock.now_ms()
+        self._last_sent_ms = monotonic_ms(self._clock)
         for name, position in session.positions.items():
             self._subscribe(name, position)
         self._later()
@@ -106,7 +106,7 @@ class WatchStream:
         if outlet.writable:
             return True
         if self._stuck_since_ms is None:
-            self._stuck_since_ms = self._clock.now_ms()
+            self._stuck_since_ms = monotonic_ms(self._clock)
         return False
 
     def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
@@ -148,8 +148,8 @@ class WatchStream:
         if topic is None:
             self._tell_deleted(name, position.cursor)
             return
+        # The session takes up the new topic only when its tombstone has been written: see `_advance`.
         recreated = topic.topic_id != position.topic_id
-        position.topic_id = topic.topic_id
         options = self._session.options
         self._subscriber.add(Feed(topic, position.cursor, options.read, strong=options.strong, recreated=recreated))
 
@@ -159,28 +159,30 @@ class WatchStream:
 
     def _advance(self, feed: Feed) -> bytes:
         """Moves the session to where the feed is; returns the id that says so."""
-        self._session.positions[feed.topic.name].cursor = feed.cursor
+        position = self._session.positions[feed.topic.name]
+        position.topic_id = feed.topic.topic_id
+        position.cursor = feed.cursor
         return encode_id(self._session.cursors())
 
     def _write(self, data: bytes) -> None:
         if self._outlet is not None:
-            self._last_sent_ms = self._clock.now_ms()
+            self._last_sent_ms = monotonic_ms(self._clock)
             self._outlet.write(data)
 
     def _later(self) -> None:
         """Looks in again when the next heartbeat may be due."""
-        idle_ms = self._clock.now_ms() - self._last_sent_ms
-        due_ms = max(self._session.options.heartbeat_ms - max(idle_ms, 0), 1)
+        idle_ms = monotonic_ms(self._clock) - self._last_sent_ms
+        due_ms = max(self._session.options.heartbeat_ms - idle_ms, 1)
         self._call_later(min(due_ms, limits.STREAM_CHECK_MS) / 1000, self._check)
 
     def _check(self) -> None:
         if self._outlet is None:
             return
-        now_ms = self._clock.now_ms()
+        now_ms = monotonic_ms(self._clock)
         if self._stuck_since_ms is not None and now_ms - self._stuck_since_ms >= limits.SLOW_CONSUMER_TIMEOUT_MS:
             self._write(sse.error_event(408, "the stream was not read for too long; reconnect to go on"))
             self.end()
             return
         if now_ms - self._last_sent_ms >= self._session.options.heartbeat_ms and self.writable:
-            self._write(sse.heartbeat(now_ms))
+            self._write(sse.heartbeat(self._clock.now_ms()))
         self._later()

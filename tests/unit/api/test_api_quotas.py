@@ -1,6 +1,7 @@
 """Requests in flight, counted by key."""
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from typing import Any
 
@@ -61,79 +62,88 @@ def test_without_keys_there_is_nobody_to_limit() -> None:
     assert not is_throttled(in_flight, ANYBODY)
 
 
-# Held for as long as an answer takes
+# Answers that wait
 
 
-class Answer:
-    """An answer that waits for `gate`, and notes whether it was ever begun and how it ended."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.begun = self.cleaned_up = False
-
-    async def wait(self, error: Exception | None = None) -> Response:
-        self.begun = True
-        try:
-            await self.gate.wait()
-        finally:
-            self.cleaned_up = True
-        if error is not None:
-            raise error
-        return Response(200, b"")
+async def answer(waits_for: asyncio.Event | None = None, error: Exception | None = None) -> Response:
+    if waits_for is not None:
+        await waits_for.wait()
+    if error is not None:
+        raise error
+    return Response(200, b"{}")
 
 
-def held(in_flight: InFlight, answer: Answer, error: Exception | None = None) -> Coroutine[Any, Any, Response]:
-    return in_flight.holding(ONE, answer.wait(error))
+def hold(in_flight: InFlight, coroutine: Coroutine[Any, Any, Response]) -> Coroutine[Any, Any, Response]:
+    held = in_flight.holding(ONE, coroutine)
+    assert is_throttled(in_flight, ONE)  # from this moment, not from the first step
+    return held
 
 
-def test_a_slot_is_taken_before_the_answer_is_begun() -> None:
-    in_flight, answer = InFlight(1), Answer()
-    coroutine = held(in_flight, answer)
-    assert not answer.begun
-    assert is_throttled(in_flight, ONE)
-    coroutine.close()
-
-
-def test_an_answer_that_is_dropped_before_it_began_gives_its_slot_back() -> None:
+def test_an_answer_gives_its_slot_back_when_it_is_there() -> None:
     in_flight = InFlight(1)
-    held(in_flight, Answer()).close()
+    assert asyncio.run(asyncio.wait_for(hold(in_flight, answer()), 10)).status == 200
     assert not is_throttled(in_flight, ONE)
 
 
-@pytest.mark.parametrize("ending", ["answer", "error", "cancel", "close"])
-def test_a_slot_is_given_back_once_however_the_answer_ends(ending: str) -> None:
-    in_flight, answer = InFlight(2), Answer()
-    in_flight.enter(ONE)  # another one of this key, which stays
+def test_an_answer_holds_its_slot_while_it_waits() -> None:
+    in_flight = InFlight(1)
 
-    async def story() -> None:
-        coroutine = held(in_flight, answer, ValueError("m") if ending == "error" else None)
-        if ending == "close":
-            coroutine.send(None)
-            coroutine.close()
-            coroutine.close()
-            return
-        task = asyncio.ensure_future(coroutine)
+    async def scenario() -> None:
+        waits_for = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(hold(in_flight, answer(waits_for)))
         await asyncio.sleep(0)
         assert is_throttled(in_flight, ONE)
-        if ending == "cancel":
-            task.cancel()
-        answer.gate.set()
-        await asyncio.gather(task, return_exceptions=True)
-        coroutine.close()
+        waits_for.set()
+        assert (await task).status == 200
+        assert not is_throttled(in_flight, ONE)
 
-    asyncio.run(story())
-    assert answer.cleaned_up
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_fails_gives_its_slot_back() -> None:
+    in_flight = InFlight(1)
+
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="broken"):
+            await hold(in_flight, answer(error=ValueError("broken")))
+
+    asyncio.run(scenario())
     assert not is_throttled(in_flight, ONE)
-    in_flight.leave(ONE)
-    assert not in_flight._by_key
 
 
-def test_an_answer_can_be_awaited_as_well_as_run_as_a_task() -> None:
-    in_flight, answer = InFlight(1), Answer()
-    answer.gate.set()
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_answer_that_is_cancelled_gives_its_slot_back(steps: int) -> None:
+    in_flight = InFlight(1)
 
-    async def story() -> Response:
-        return await held(in_flight, answer)
+    async def scenario() -> None:
+        held = hold(in_flight, answer(asyncio.Event()))
+        task = asyncio.get_running_loop().create_task(held)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        held.close()
 
-    assert asyncio.run(story()).status == 200
+    asyncio.run(scenario())
     assert not is_throttled(in_flight, ONE)
+
+
+def test_an_answer_that_never_began_gives_its_slot_back() -> None:
+    in_flight = InFlight(1)
+    held = hold(in_flight, answer())
+    assert inspect.getcoroutinestate(held) == inspect.CORO_CREATED  # what the protocol asks
+    held.close()
+    held.close()
+    assert not is_throttled(in_flight, ONE)
+
+
+def test_slots_are_given_back_once() -> None:
+    in_flight = InFlight(2)
+    first, second = in_flight.holding(ONE, answer()), in_flight.holding(ONE, answer())
+    first.close()
+    first.close()
+    assert not is_throttled(in_flight, ONE)
+    in_flight.enter(ONE)
+    assert is_throttled(in_flight, ONE)
+    second.close()
