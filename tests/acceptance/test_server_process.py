@@ -158,7 +158,7 @@ def test_options_win_over_the_environment(commands: Commands) -> None:
     assert server.listening().port > 1
 
 
-def test_a_server_that_keeps_nothing_and_asks_for_no_keys_says_so_loudly(commands: Commands) -> None:
+def test_a_server_that_asks_for_no_keys_says_so_loudly(commands: Commands) -> None:
     server = commands.serve()
     server.listening()
     warnings = [line for line in server.log.splitlines() if " WARNING " in line]
@@ -179,6 +179,15 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do(commands: Commands) -> 
     assert not second.address_file.exists()
 
 
+def test_a_data_directory_another_server_has_is_refused_in_one_line(commands: Commands, tmp_path: Path) -> None:
+    commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data")).listening()
+    second = commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data"))
+    assert second.exit_code() == 2
+    assert [line for line in second.log.splitlines() if line.startswith("topics: ") and "in use" in line], second.log
+    assert "Traceback" not in second.log
+    assert not second.address_file.exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "mentions"),
     [
@@ -191,6 +200,8 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do(commands: Commands) -> 
         ({"TOPICS_LOG": "loud"}, ["TOPICS_LOG", "loud"]),
         ({"TOPICS_HOST": "no.such.host.invalid", "TOPICS_API_KEYS": "k"}, ["no.such.host.invalid"]),
         ({"TOPICS_PORT_FILE": "/no/such/directory/address"}, ["TOPICS_PORT_FILE", "/no/such/directory/address"]),
+        ({"TOPICS_DATA_DIR": "/dev/null/data"}, ["TOPICS_DATA_DIR", "/dev/null/data"]),
+        ({"TOPICS_COLD_DIR": "/dev/null/cold"}, ["TOPICS_COLD_DIR", "/dev/null/cold"]),
     ],
 )
 def test_a_setting_it_cannot_use_is_refused_in_one_line(

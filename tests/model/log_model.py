@@ -24,7 +24,8 @@ class ModelRecord:
     @cached_property
     def size(self) -> int:
         texts = (self.tag or "", self.node or "")
-        return OVERHEAD_BYTES + len(self.data) + len(self.meta or b"") + sum(len(text.encode()) for text in texts)
+        meta_bytes = 0 if self.meta is None else len(self.meta) + 1  # a byte stands before it
+        return OVERHEAD_BYTES + len(self.data) + meta_bytes + sum(len(text.encode()) for text in texts)
 
     @cached_property
     def shown(self) -> bytes:

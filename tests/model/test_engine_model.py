@@ -16,9 +16,10 @@ from msgspec import UNSET, Raw
 
 from topics import limits
 from topics.engine.engine import Appended, Engine, Write
-from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.engine.topic_log import ReadBatch
 from topics.errors import RecordTooLarge, TopicFull
 from topics.model.config import Discard, TopicConfigPatch
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 from topics.testing.fake_clock import FakeClock
@@ -61,8 +62,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             discard=Discard.REJECT if reject else Discard.OLD,
             idempotency_window_ms=30,
         )
-        _, created = self.engine.put_topic(topic, patch)
-        assert created is (topic not in self.models)
+        assert self.engine.put_topic(topic, patch).created is (topic not in self.models)
         model = self.models.setdefault(topic, ModelTopic())
         model.expire(self.clock.now_ms())  # by the TTL it had
         model.ttl_ms, model.cap_records, model.cap_bytes, model.reject = ttl_ms, cap_records, cap_bytes, reject
@@ -132,7 +132,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
             match = None
         model.expire(self.clock.now_ms())
         expected = model.delete(before_seq, eq, prefix)
-        assert self.engine.delete_records(topic, before_seq, match)[1] == expected
+        assert self.engine.delete_records(topic, before_seq, match).count == expected
 
     @precondition(lambda self: self.models)
     @rule(topic=topics)
@@ -142,14 +142,14 @@ class EngineAgainstModel(RuleBasedStateMachine):
             self.write(topic, [Sent(b"0", tag="last")])
             model = self.models[topic]
             expected = model.delete(None, "last", None)
-            assert self.engine.delete_records(topic, None, TagMatch("last", is_prefix=False))[1] == expected
+            assert self.engine.delete_records(topic, None, TagMatch("last", is_prefix=False)).count == expected
 
     @precondition(lambda self: any(model.head >= LONG_LIFE_SEQS for model in self.models.values()))
     @rule(data=st.data())
     def delete_topic(self, data: st.DataObject) -> None:
         """Rarely, or no topic would live to have a history."""
         topic = data.draw(st.sampled_from([name for name in TOPICS if self.head(name) >= LONG_LIFE_SEQS]))
-        assert self.engine.delete_topic(topic)
+        assert self.engine.delete_topic(topic).deleted
         del self.models[topic]
 
     @precondition(lambda self: self.models)
@@ -175,7 +175,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         model = self.models[topic]
         model.expire(self.clock.now_ms())
         from_seq = self.cursors[topic]
-        options = ReadOptions(limit, bytes_max, include_tags, include_meta, own)
+        options = ReadOptions(limit, bytes_max, include_tags, include_meta, own_nodes=own)
         batch = self.read(topic, from_seq, options)
         self.cursors[topic] = batch.next_from_seq
         start = 0 if from_seq > model.head else from_seq

@@ -5,6 +5,7 @@ ping and close) is the `websockets` library's, without its I/O. Commands are car
 that has to wait for something holds up those behind it, an answer that waits for its sync does not.
 """
 
+import base64
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,7 @@ from websockets.protocol import Protocol, Side, State
 from topics import limits
 from topics.api.auth import Key, Scope
 from topics.api.error_mapping import code_of
-from topics.api.http import Channel
+from topics.api.http import Channel, Request
 from topics.api.live import find_topics, read_options
 from topics.clock import Clock
 from topics.delivery import sse
@@ -29,7 +30,16 @@ from topics.engine.engine import Engine, Write
 from topics.engine.journal import Busy
 from topics.errors import InvalidRequest, TopicsError
 from topics.model.gap import Gap
-from topics.wire.live_requests import Command, Ping, Publish, Subscribe, TopicStart, Unsubscribe, decode_command
+from topics.wire.live_requests import (
+    Command,
+    Ping,
+    Publish,
+    Subscribe,
+    TopicStart,
+    Unsubscribe,
+    decode_command,
+    request_id_of,
+)
 
 log = logging.getLogger("topics.websocket")
 
@@ -66,7 +76,7 @@ class WebSocketConnection:
         self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=message_bytes_max)
         self._subscriber = Subscriber(engine, hub, self)
         self._channel: Channel | None = None
-        self._fragments: list[bytes] = []
+        self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
         self._commands: deque[bytes] = deque()
         self._busy = False
         self._last_heard_ms = clock.now_ms()
@@ -105,9 +115,9 @@ class WebSocketConnection:
     def _on_frame(self, frame: Frame) -> None:
         match frame.opcode:
             case Opcode.TEXT | Opcode.CONT:
-                self._fragments.append(bytes(frame.data))
+                self._fragments += frame.data
                 if frame.fin:
-                    message = b"".join(self._fragments)
+                    message = bytes(self._fragments)
                     self._fragments.clear()
                     self._take(message)
             case Opcode.BINARY:
@@ -139,6 +149,9 @@ class WebSocketConnection:
     # Commands
 
     def _take(self, message: bytes) -> None:
+        if not message.isascii() and not _is_utf_8(message):
+            self._end(CloseCode.INVALID_DATA, "a text message has to be UTF-8")
+            return
         if len(self._commands) >= limits.WEBSOCKET_COMMANDS_MAX:
             self._end(CloseCode.POLICY_VIOLATION, "too many commands wait for an answer")
             return
@@ -150,22 +163,19 @@ class WebSocketConnection:
             self._run(self._commands.popleft())
 
     def _run(self, message: bytes) -> None:
-        request_id: str | None = None
         try:
-            command = decode_command(message)
-            request_id = command.request_id
-            self._carry_out(command)
+            self._carry_out(decode_command(message))
         except Busy as busy:
             self._busy = True
             self._spawn(self._ask_again(message, busy))
         except TopicsError as error:
-            self._refuse(request_id, error)
+            self._refuse(request_id_of(message), error)
 
     async def _ask_again(self, message: bytes, busy: Busy) -> None:
         try:
             await committed(busy.commit)
         except TopicsError as error:
-            self._refuse(None, error)
+            self._refuse(request_id_of(message), error)
         else:
             self._commands.appendleft(message)
         self._busy = False
@@ -191,7 +201,8 @@ class WebSocketConnection:
         if command.topic is not None:
             starts[command.topic] = TopicStart(command.from_seq, command.tail)
         options = read_options(command, self._diff_limit_max, self._node_bytes_max)
-        room = max(self._watch_topics_max - len(self._subscriber.feeds), 0)
+        kept = sum(topic.name not in starts for topic in self._subscriber.feeds)  # the others begin anew
+        room = max(self._watch_topics_max - kept, 0)
         found = find_topics(self._engine, self._key, starts, room, lenient=False)
         self._send(
             {
@@ -342,9 +353,30 @@ class WebSocketConnection:
         self._later()
 
 
-def check_handshake(headers: dict[bytes, bytes]) -> str:
+def check_handshake(request: Request) -> str:
     """The client's key, when the request is a WebSocket handshake this server takes."""
-    key = headers.get(b"sec-websocket-key", b"").decode("latin-1")
-    if headers.get(b"sec-websocket-version") != b"13" or not key:
-        raise InvalidRequest("the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key")
+    if not request.offers_upgrade:
+        raise InvalidRequest(
+            "the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade"
+        )
+    key = request.headers.get(b"sec-websocket-key", b"").decode("latin-1")
+    if request.headers.get(b"sec-websocket-version") != b"13" or not _is_nonce(key):
+        raise InvalidRequest(
+            "the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64"
+        )
     return key
+
+
+def _is_utf_8(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_nonce(key: str) -> bool:
+    try:
+        return len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:
+        return False

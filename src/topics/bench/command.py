@@ -167,7 +167,8 @@ def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progr
 def _verdict(results: list[WorkloadResult], measured: list[MeasurementResult], *, check: bool) -> int:
     failed = any(target.errors for result in results for target in result.targets)
     missed = any(ratio.missed for result in results for ratio in result.ratios)
-    missed = missed or any(figure.missed for result in (*results, *measured) for figure in result.figures)
+    missed = missed or any(figure.missed for result in results for figure in result.figures)
+    missed = missed or any(figure.missed for result in measured for figure in result.figures)
     # A ratio with a caveat proves nothing, so it can't pass a check either.
     unproven = any(result.caveats for result in results)
     return 1 if failed or (check and (missed or unproven)) else 0

@@ -144,7 +144,8 @@ class Subscriber:
             feed.cursor = from_seq
             sink.tombstone(feed, batch.gap, log.earliest_seq, log.head_seq, first=not feed.started)
         feed.started = True
-        feed.cursor = batch.next_from_seq
+        # What a strong reader may see can end inside the gap: it has been told of all of that.
+        feed.cursor = max(batch.next_from_seq, from_seq)
         if batch.fragments:
             sink.records(feed, read, from_seq, log.head_seq)
         if feed.cursor < log.head_seq:

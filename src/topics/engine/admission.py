@@ -101,3 +101,11 @@ def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
     if keys > limits.META_KEYS_MAX:
         raise InvalidRequest.in_field(field, f"has {keys} keys; at most {limits.META_KEYS_MAX} are allowed")
     return meta
+
+
+def check_key(key: str) -> None:
+    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARS_MAX:
+        raise InvalidRequest.in_field(
+            "idempotency_key",
+            f"is {len(key)} characters long; use 1 to {limits.IDEMPOTENCY_KEY_CHARS_MAX}",
+        )

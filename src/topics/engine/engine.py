@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
-from topics.engine.admission import WriteLimits, admit
+from topics.engine.admission import WriteLimits, admit, check_key
 from topics.engine.block import AnyBlock, Batch
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
+from topics.engine.room import check_caps
 from topics.engine.topic import NamedCursor, Staged, Topic
 from topics.engine.topic_log import ReadBatch, TopicLog
 from topics.errors import (
-    InvalidRequest,
-    RecordTooLarge,
     Throttled,
     TopicFull,
     TopicNotEmpty,
@@ -205,7 +204,7 @@ class Engine:
         now_ms = self._clock.now_ms()
         key = write.idempotency_key
         if key is not None:
-            _check_key(key)
+            check_key(key)
             earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
             if earlier is not None:
                 waiting = topic.staged[-1].commit if earlier.first_seq > topic.log.head_seq else None
@@ -333,7 +332,7 @@ class Engine:
         config = topic.config
         if config.cap_bytes or config.cap_records:
             try:
-                _check_caps(topic, batch)
+                check_caps(topic, batch)
             except TopicFull:
                 if topic.staged:
                     raise Busy(topic.staged[-1].commit) from None
@@ -590,47 +589,3 @@ class Engine:
 
 def _nobody(topic: Topic) -> None:
     """Nobody watches."""
-
-
-def _check_key(key: str) -> None:
-    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARS_MAX:
-        raise InvalidRequest.in_field(
-            "idempotency_key",
-            f"is {len(key)} characters long; use 1 to {limits.IDEMPOTENCY_KEY_CHARS_MAX}",
-        )
-
-
-def _check_caps(topic: Topic, batch: Batch) -> None:
-    """Refuses what can never fit, and with `discard: reject` what does not fit now."""
-    config, log = topic.config, topic.log
-    count = len(batch.fragments)
-    largest = max(batch.sizes) if config.cap_bytes else 0
-    reject = config.discard is Discard.REJECT
-    if largest > config.cap_bytes or (
-        reject
-        and (
-            (config.cap_records and count > config.cap_records)
-            or (config.cap_bytes and batch.total_bytes > config.cap_bytes)
-        )
-    ):
-        raise RecordTooLarge(
-            f"this write ({count} records, {batch.total_bytes} bytes) can never fit into topic "
-            f'"{topic.name}" (cap_records {config.cap_records}, cap_bytes {config.cap_bytes})',
-            topic=topic.name,
-            cap_records=config.cap_records,
-            cap_bytes=config.cap_bytes,
-        )
-    held_count, held_bytes = log.count + topic.staged_count, log.bytes + topic.staged_bytes
-    if reject and (
-        (config.cap_records and held_count + count > config.cap_records)
-        or (config.cap_bytes and held_bytes + batch.total_bytes > config.cap_bytes)
-    ):
-        raise TopicFull(
-            f'topic "{topic.name}" is full ({log.count} records, {log.bytes} bytes) and discards nothing; '
-            "retry after consumers have drained it",
-            topic=topic.name,
-            cap_records=config.cap_records,
-            cap_bytes=config.cap_bytes,
-            head_seq=log.head_seq,
-            earliest_seq=log.earliest_seq,
-        )

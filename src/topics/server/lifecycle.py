@@ -105,7 +105,11 @@ async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Se
         ) from None
     host, port = listener.sockets[0].getsockname()[:2]
     if settings.port_file:
-        write_port_file(settings.port_file, host, port)
+        try:
+            write_port_file(settings.port_file, host, port)
+        except ConfigurationError:
+            listener.close()
+            raise
     log.info("topics %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
     return listener
 

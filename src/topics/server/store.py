@@ -5,7 +5,8 @@ One server a directory: the lock is taken first and let go last.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from topics import limits
@@ -14,6 +15,7 @@ from topics.engine.block import AnyBlock
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.engine.rebuild import Rebuild
+from topics.errors import ConfigurationError
 from topics.model.image import SegmentImage, TopicImage
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
@@ -66,16 +68,19 @@ class Store:
         )
         self._heads = Heads(disk, paths.meta_dir(self._root))
         self._lock: Lock | None = None
+        self._settling: asyncio.Task[bool] | None = None
         self.checkpointer = Checkpointer(
             engine, clock, journal, self._segments, block_age_ms_max=settings.segment_age_ms_max
         )
 
     def acquire(self) -> None:
         """Makes the directory if it is not there, and takes it for this process."""
-        self._disk.make_dir(self._root)
+        with _usable("TOPICS_DATA_DIR", self._root):
+            self._disk.make_dir(self._root)
+            self._lock = self._disk.lock(paths.lock_path(self._root))
         if self._settings.cold_dir:
-            self._disk.make_dir(self._settings.cold_dir)
-        self._lock = self._disk.lock(paths.lock_path(self._root))
+            with _usable("TOPICS_COLD_DIR", self._settings.cold_dir):
+                self._disk.make_dir(self._settings.cold_dir)
 
     async def recover(self, progress: Callable[[float], None]) -> None:
         """Brings back everything that was promised, and leaves the directory ready for writing."""
@@ -86,12 +91,29 @@ class Store:
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
-        if not await self.checkpointer.checkpoint(clean=False):
+        recovered = replayed.recovered
+        if set(recovered.shards) <= set(self._shard_names()):
+            await loop.run_in_executor(None, self._mark_running, checkpoints, recovered)
+            self._settling = loop.create_task(self._settle_in(checkpoints))
+        elif not await self._settle_in(checkpoints):
+            # With another number of shards a topic's frames would be in two places, in no order.
             raise DiskFailed(self._root, "the first checkpoint", OSError("see the log"))
-        await loop.run_in_executor(None, checkpoints.remove_orphans)
+
+    def _mark_running(self, checkpoints: Checkpoints, recovered: Recovered) -> None:
+        """The same snapshot again, but no clean stop's. Enough to serve: what was replayed is in the WAL still."""
+        checkpoints.write([], [], self._engine.next_topic_id, recovered.absorbed, clean=False)
+
+    async def _settle_in(self, checkpoints: Checkpoints) -> bool:
+        """The first checkpoint of this process; after it, what an earlier one left behind can go."""
+        if not await self.checkpointer.checkpoint(clean=False):
+            return False
+        await asyncio.get_running_loop().run_in_executor(None, checkpoints.remove_orphans)
+        return True
 
     async def close(self) -> None:
         """Everything is durable when it returns, and another process may have the directory."""
+        if self._settling is not None:
+            await self._settling
         if self._journal.shards:
             await self.checkpointer.checkpoint(clean=True)
             self.checkpointer.close()
@@ -117,6 +139,9 @@ class Store:
         heads = self._heads.read()
         replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
         self._heads.create()
+        for topic in self._engine.topics:
+            # Until the first checkpoint this is all that knows of seqs a crash has taken.
+            self._heads.note(topic.topic_id, topic.assigned_seq)
         names = self._shard_names()
         self._journal.open(
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
@@ -198,6 +223,17 @@ class Store:
             cold=segment.cold,
             dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
         )
+
+
+@contextmanager
+def _usable(variable: str, path: str) -> Iterator[None]:
+    """Within it, an `OSError` says that the directory a setting names cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{variable}={path} cannot be used: {error.strerror or error}. Name a directory this process may write to"
+        ) from None
 
 
 def _recount(block: AnyBlock, dead_below: int) -> None:

@@ -80,16 +80,3 @@ class TargetNotEmpty(StorageError):
 
 class BackupFailed(StorageError):
     """No sound copy could be made, and none is left. Run `topics verify` on the source."""
-
-
-class QueueFull(StorageError):
-    """The disk does not keep up and the writer's queue is at its bound. Nothing was taken; retry later."""
-
-    def __init__(self, depth: int, queued_bytes: int) -> None:
-        super().__init__(
-            f"the log writer is {depth} writes ({queued_bytes} bytes) behind",
-            depth=depth,
-            queued_bytes=queued_bytes,
-        )
-        self.depth = depth
-        self.queued_bytes = queued_bytes

@@ -125,7 +125,7 @@ class CommitThread(Generic[Ticket]):
 
     @property
     def has_room(self) -> bool:
-        """Whether the next `submit` will be taken."""
+        """Whether a new operation may be begun; what belongs to one begun before is taken all the same."""
         return len(self._queue) < self._queue_writes_max and self._queued_bytes < self._queue_bytes_max
 
     @property
@@ -136,7 +136,8 @@ class CommitThread(Generic[Ticket]):
     def submit(self, chunks: list[bytes], frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
         """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
 
-        Without a ticket nothing is reported. Raises `QueueFull` or the shard's `DiskFailed`, taking nothing.
+        Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
+        all the same: who submits has asked `has_room` first.
         """
         if self._failure is not None:
             raise self._failure.with_traceback(None)

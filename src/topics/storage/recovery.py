@@ -63,6 +63,7 @@ class Recovered(NamedTuple):
     snapshot_number: int
     next_topic_id: int
     images: list[TopicImage]
+    absorbed: dict[str, int]  # what the snapshot had of each shard
     shards: dict[str, ReplayedShard]  # by directory, relative to the WAL's
     clean: bool  # the last process stopped cleanly: nothing was lost
     damaged_snapshots: tuple[CorruptFile, ...]
@@ -121,6 +122,7 @@ class Recovery:
             snapshot_number=number,
             next_topic_id=next_topic_id,
             images=images,
+            absorbed=absorbed,
             shards={name: ReplayedShard(replay.next_lsn, replay.torn) for name, replay in self._replays.items()},
             clean=clean and frames == 0,
             damaged_snapshots=() if loaded is None else loaded.damaged,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from topics import limits
+from topics.errors import InvalidRequest
 from topics.model.config import Unsigned
 from topics.wire.requests import WriteRequest, check_u64, decode
 
@@ -96,3 +97,15 @@ Command = Subscribe | Unsubscribe | Publish | Ping
 def decode_command(text: bytes) -> Command:
     command: Any = decode(text, Command)  # type: ignore[arg-type]
     return command  # type: ignore[no-any-return]
+
+
+class _Correlated(Struct):
+    request_id: str | None = None
+
+
+def request_id_of(text: bytes) -> str | None:
+    """The request id of what is otherwise no command, as far as it has one: its refusal has to be told from others."""
+    try:
+        return decode(text, _Correlated).request_id
+    except InvalidRequest:
+        return None

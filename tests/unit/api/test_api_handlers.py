@@ -3,25 +3,52 @@
 import asyncio
 import gzip
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from topics import limits
 from topics.api.http import Request, Response
 from topics.api.readiness import Phase
+from topics.api.routing import Answer
 from topics.server.assembly import assemble
 from topics.server.settings import read_settings
 from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
 from topics.version import VERSION
 
 
 class Served:
-    """The whole server but its sockets."""
+    """The whole server but its sockets and threads, on a disk in memory."""
 
     def __init__(self, **environment: str) -> None:
         self.clock = FakeClock()
-        self.server = assemble(read_settings(dict(environment)), self.clock)
+        self.disk = FakeDisk()
+        settings = read_settings({"TOPICS_DATA_DIR": "/data", "TOPICS_WAL_SHARDS": "1", **environment})
+        self.server = assemble(settings, self.clock, self.disk, lambda call: call(), self._call_later)
+        self.server.store._wal_file_bytes = 1 << 16  # a disk in memory has no room to waste
+        self.server.store.acquire()
+        self.server.store.open(self.server.store.replay(lambda _: None))
+        self.wal = self.server.store._journal.shards[0]
         self.server.readiness.phase = Phase.READY
+
+    @staticmethod
+    def _call_later(delay_s: float, call: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_later(delay_s, call)
+
+    def handle(self, target: str, body: object = None, **headers: str) -> Answer:
+        return self.server.application.handle(self.request(target, body, **headers))
+
+    async def finished(self, answer: Answer) -> Response:
+        """The answer, with the disk doing its work meanwhile."""
+        if isinstance(answer, Response):
+            return answer
+        task = asyncio.ensure_future(answer)
+        while not task.done():
+            self.wal.step()
+            await asyncio.sleep(0)
+        return task.result()
 
     def request(self, target: str, body: object = None, **headers: str) -> Request:
         method, path = target.split(" ", 1)
@@ -35,9 +62,8 @@ class Served:
         return request
 
     def reply(self, target: str, body: object = None, **headers: str) -> Response:
-        answer = self.server.application.handle(self.request(target, body, **headers))
-        assert isinstance(answer, Response)
-        return answer
+        answer = self.handle(target, body, **headers)
+        return answer if isinstance(answer, Response) else asyncio.run(self.finished(answer))
 
     def call(self, target: str, body: object = None, **headers: str) -> tuple[int, dict[str, Any]]:
         reply = self.reply(target, body, **headers)
@@ -168,7 +194,7 @@ def test_a_diff_that_finds_nothing_waits_for_an_append(at: Served) -> None:
     at.ok("PUT /v0/topics/t")
 
     async def story() -> Response:
-        answer = at.server.application.handle(at.request("POST /v0/topics/t/diff", {"wait_ms": 30_000}))
+        answer = at.handle("POST /v0/topics/t/diff", {"wait_ms": 30_000})
         assert not isinstance(answer, Response)
         task = asyncio.ensure_future(answer)
         await asyncio.sleep(0)
@@ -184,6 +210,126 @@ def test_a_delete_needs_something_to_go_by(at: Served) -> None:
     assert at.error("POST /v0/topics/t/delete") == (400, "invalid_request")
     reply = at.ok("POST /v0/topics/t/delete", {"before_seq": 99})
     assert (reply["deleted"], reply["earliest_seq"], reply["count"], reply["bytes"]) == (1, 2, 0, 0)
+
+
+# Durability
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("PUT /v0/topics/new", {}),
+        ("PUT /v0/topics/t", {"ttl_ms": 1}),
+        ("POST /v0/topics/t", {"records": [{"data": 1}]}),
+        ("POST /v0/topics/new", {"records": [{"data": 1}]}),
+        ("POST /v0/topics/t/delete", {"before_seq": 2}),
+        ("DELETE /v0/topics/t", None),
+    ],
+)
+def test_what_must_be_durable_is_answered_only_then(at: Served, target: str, body: object) -> None:
+    at.ok("PUT /v0/topics/t", {"durability": "fsync"})
+    at.write(0)
+    before = at.ok("GET /v0/topics/t"), at.ok("GET /v0/topics")["topics"]
+
+    async def story() -> Response:
+        answer = at.handle(target, body)
+        assert not isinstance(answer, Response)
+        task = asyncio.ensure_future(answer)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()
+        assert (at.ok("GET /v0/topics/t"), at.ok("GET /v0/topics")["topics"]) == before
+        at.wal.step()
+        return await task
+
+    assert asyncio.run(story()).status in {200, 201}
+    assert (at.call("GET /v0/topics/t")[1], at.ok("GET /v0/topics")["topics"]) != before
+
+
+def test_a_write_of_an_existing_disk_topic_waits_for_nothing(at: Served) -> None:
+    at.ok("PUT /v0/topics/t")
+    assert isinstance(at.handle("POST /v0/topics/t", {"records": [{"data": 1}]}), Response)
+
+
+def test_who_asks_about_a_topic_that_is_being_made_waits_for_it(at: Served) -> None:
+    async def story() -> list[Response]:
+        answers = [at.handle("PUT /v0/topics/t", {"ttl_ms": 7}), at.handle("PUT /v0/topics/t")]
+        assert not any(isinstance(answer, Response) for answer in answers)
+        return await asyncio.gather(*map(at.finished, answers))
+
+    first, second = asyncio.run(story())
+    assert (first.status, second.status) == (201, 200)
+    assert json.loads(second.body)["config"]["ttl_ms"] == 7
+
+
+def test_the_time_a_sync_took_is_told(at: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    at.ok("PUT /v0/topics/t", {"durability": "fsync"})
+    at.ok("PUT /v0/topics/quick")
+    sync = at.wal.writer.sync
+
+    def slow_sync() -> None:
+        at.clock.advance(3)
+        sync()
+
+    monkeypatch.setattr(at.wal.writer, "sync", slow_sync)
+    for reply in (at.write(1), at.ok("POST /v0/topics/t/delete", {"before_seq": 2})):
+        assert reply["performance"]["fsync_ms"] == 3.0
+    assert at.write(1, topic="quick")["performance"]["fsync_ms"] == 0.0
+
+
+def test_a_disk_that_fails_takes_no_more_writes_and_goes_on_being_read(at: Served) -> None:
+    at.ok("PUT /v0/topics/t", {"durability": "fsync"})
+    at.write(1)
+    at.disk.fail_at(at.disk.mutating_calls + 1)
+    for _ in range(2):
+        assert at.error("POST /v0/topics/t", {"records": [{"data": 2}]}) == (503, "storage_failed")
+    assert at.error("POST /v0/topics/new", {"records": [{"data": 2}]}) == (503, "storage_failed")
+    assert at.error("DELETE /v0/topics/t") == (503, "storage_failed")
+    assert len(at.ok("POST /v0/topics/t/diff")["records"]) == 1
+
+
+def behind(at: Served) -> None:
+    """From here on one write is as much as may wait for the disk."""
+    at.ok("PUT /v0/topics/t")
+    at.wal.step()
+    at.wal._queue_writes_max = 1
+    at.write(1)
+
+
+def test_a_write_is_refused_while_the_disk_does_not_keep_up(at: Served) -> None:
+    behind(at)
+    reply = at.reply("POST /v0/topics/t", {"records": [{"data": 2}]})
+    assert (reply.status, dict(reply.headers)[b"retry-after"]) == (429, b"1")
+    at.wal.step()
+    assert at.write(3)["first_seq"] == 2
+
+
+def test_a_writer_that_would_rather_wait_is_answered_once_the_disk_has_caught_up(at: Served) -> None:
+    behind(at)
+    reply = at.write(2, disable_backpressure=True)
+    assert reply["first_seq"] == 2
+
+
+def test_a_writer_that_would_rather_wait_does_not_wait_for_a_cap() -> None:
+    at = Served(TOPICS_MAX_TOPICS="1")
+    at.write(1)
+    body = {"records": [{"data": 1}], "disable_backpressure": True}
+    assert isinstance(at.handle("POST /v0/topics/other", body), Response)
+    assert at.error("POST /v0/topics/other", body) == (429, "throttled")
+
+
+def test_a_writer_that_would_rather_wait_is_refused_after_all_in_the_end(at: Served) -> None:
+    behind(at)
+
+    async def story() -> Response:
+        answer = at.handle("POST /v0/topics/t", {"records": [{"data": 2}], "disable_backpressure": True})
+        assert not isinstance(answer, Response)
+        task = asyncio.ensure_future(answer)
+        await asyncio.sleep(0)
+        at.clock.advance(limits.BACKPRESSURE_WAIT_MS_MAX + 1)
+        return await task
+
+    assert asyncio.run(story()).status == 429
 
 
 # Bodies

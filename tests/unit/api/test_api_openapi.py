@@ -12,9 +12,10 @@ from topics.api.http import Response
 from topics.api.openapi import openapi_document
 from topics.api.routes import route_table
 from topics.api.routing import RouteTable
-from topics.clock import SystemClock
 from topics.server.assembly import assemble
 from topics.server.settings import read_settings
+from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
 from topics.version import VERSION
 from topics.wire.responses import ErrorResponse
 
@@ -32,7 +33,7 @@ class AnyHandlers:
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
     handlers: Any = AnyHandlers()
-    return route_table(handlers, handlers, handlers)
+    return route_table(handlers, handlers, handlers, handlers, handlers, handlers)
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +92,11 @@ def test_bodies_are_required_where_there_is_no_default(document: dict[str, Any])
     }
     assert required == {
         ("put", "/v0/topics/{topic}"): False,
+        ("put", "/v0/topics/{topic}/cursors/{cursor}"): True,
         ("post", "/v0/topics/{topic}"): True,
         ("post", "/v0/topics/{topic}/diff"): False,
         ("post", "/v0/topics/{topic}/delete"): True,
+        ("post", "/v0/watch"): True,
     }
 
 
@@ -137,5 +140,6 @@ def test_a_schema_has_the_fields_of_its_struct(document: dict[str, Any]) -> None
 
 
 def test_the_real_server_has_the_same_document(document: dict[str, Any]) -> None:
-    routes = assemble(read_settings({}), SystemClock()).application._routes
+    server = assemble(read_settings({}), FakeClock(), FakeDisk(), lambda call: call(), lambda delay_s, call: None)
+    routes = server.application._routes
     assert json.loads(openapi_document(routes)) == document

@@ -44,7 +44,7 @@ TABLE = RouteTable(
     ],
 )
 def test_a_path_leads_to_its_route(method: bytes, path: bytes, template: str, name: str) -> None:
-    found, found_name = TABLE.find(method, path)
+    found, found_name, _ = TABLE.find(method, path)
     assert (found.method, found.path, found_name) == (method.decode(), template, name)
 
 

@@ -4,6 +4,7 @@ import json
 
 from topics.bench.command import _verdict
 from topics.bench.measurement import Figure, MeasurementResult
+from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import LoadSettings
 from topics.bench.report import render_figures, render_json
 from topics.bench.workloads import EVERYTHING, select, select_measurements, selections
@@ -48,7 +49,7 @@ def test_figures_are_in_the_json_document() -> None:
 
 def test_measurements_are_selected_by_name_and_with_everything_else() -> None:
     assert {"recovery", "memory"} <= set(selections())
-    assert select("recovery", "disk") == []
+    assert select("recovery", "disk", MediaRoom()) == []
     assert [each.name for each in select_measurements("recovery", "disk", 10)] == ["recovery"]
     assert [each.name for each in select_measurements(EVERYTHING, "disk", None)] == ["recovery", "memory"]
     assert select_measurements("write", "disk", None) == []

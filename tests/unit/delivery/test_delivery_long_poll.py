@@ -6,19 +6,24 @@ with it.
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
 from msgspec import Raw
 
+from topics.delivery.governor import Governor
+from topics.delivery.hub import Hub
 from topics.delivery.long_poll import LongPolls
+from topics.engine.block import Block
 from topics.engine.engine import Engine, Write
+from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions
-from topics.errors import TopicNotFound
+from topics.engine.topic_log import ReadBatch
+from topics.errors import StorageFailed, TopicNotFound
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap, GapReason
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 from topics.testing.fake_clock import FakeClock
@@ -56,8 +61,14 @@ class Polls:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.engine = Engine(self.clock)
-        self.long_polls = LongPolls(self.engine, self.clock)
+        self.hub = Hub(self.clock, Governor(), self.call_later)
+        self.engine.on_change = self.hub.changed
+        self.long_polls = LongPolls(self.engine, self.clock, self.hub)
         self.engine.put_topic("t", TopicConfigPatch())
+
+    @staticmethod
+    def call_later(delay_s: float, call: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_later(delay_s, call)
 
     @property
     def topic(self) -> Topic:
@@ -262,5 +273,39 @@ def test_a_wait_leaves_no_waiter_behind(at: Polls, ending: str) -> None:
                     await poll
 
     at.run(story())
-    assert not at.topic._waiting
+    assert not at.hub._watchers
     assert not at.long_polls._waiting
+
+
+class FetchedBlock(Block):
+    """A block whose records have to be fetched before they can be read."""
+
+    def __init__(self, first_seq: int) -> None:
+        super().__init__(first_seq)
+        self.fetch: Commit | None = Commit()
+
+    def prepare(self) -> None:
+        if self.fetch is not None:
+            raise Busy(self.fetch)
+
+
+@pytest.mark.parametrize("error", [None, StorageFailed("the cold tier cannot be read")])
+def test_a_poll_waits_for_records_that_have_to_be_fetched(at: Polls, error: StorageFailed | None) -> None:
+    block = FetchedBlock(1)
+    at.topic.log.add_block(block)
+    at.write(None)
+
+    async def story() -> ReadBatch:
+        poll = at.poll()
+        await until_it_waits(poll)
+        fetch, block.fetch = block.fetch, None
+        assert fetch is not None
+        fetch.resolve(error, 0)
+        return await poll
+
+    if error is None:
+        assert at.run(story()).next_from_seq == 1
+    else:
+        with pytest.raises(StorageFailed):
+            at.run(story())
+    assert not at.hub._watchers

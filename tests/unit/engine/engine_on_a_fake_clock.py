@@ -7,8 +7,9 @@ from msgspec import UNSET, Raw
 
 from topics.engine.engine import Appended, Engine, EngineLimits, Write
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch, ReadOptions
+from topics.engine.topic_log import ReadBatch
 from topics.model.config import TopicConfigPatch
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.testing.fake_clock import FakeClock
 

@@ -65,8 +65,9 @@ def test_the_tag_is_a_column_and_not_in_the_text() -> None:
 
 
 def test_a_size_counts_data_meta_tag_node_and_the_frame() -> None:
+    """As the disk has it: a byte stands between data and meta."""
     batch = admitted(record(b"12345", tag="tä", node="n", meta=b'{"a":""}'), record(b"1"))
-    first = RECORD_OVERHEAD_BYTES + 5 + 3 + 1 + 8
+    first = RECORD_OVERHEAD_BYTES + 5 + 3 + 1 + 1 + 8
     assert batch.sizes == [first, RECORD_OVERHEAD_BYTES + 1]
     assert batch.total_bytes == sum(batch.sizes)
 
@@ -85,7 +86,7 @@ def test_a_batch_may_have_exactly_its_maximum() -> None:
 
 def test_data_and_meta_together_may_have_exactly_their_maximum() -> None:
     bounds = WriteLimits(record_bytes_max=10)
-    assert admitted(record(b"12345678", meta=b"{}"), bounds=bounds).sizes == [RECORD_OVERHEAD_BYTES + 10]
+    assert admitted(record(b"12345678", meta=b"{}"), bounds=bounds).sizes == [RECORD_OVERHEAD_BYTES + 11]
     with pytest.raises(RecordTooLarge) as refused:
         admitted(record(), record(b"123456789", meta=b"{}"), bounds=bounds)
     assert refused.value.detail == {"field": "records[1]", "max": 10}

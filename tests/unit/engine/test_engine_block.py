@@ -1,5 +1,7 @@
 """A block of consecutive seqs: live positions, timestamps and the tag index."""
 
+from array import array
+
 import pytest
 from engine_on_a_fake_clock import record
 
@@ -18,7 +20,8 @@ def block_of(*records: NewRecord, ts: int = 1000) -> Block:
 
 
 def append(block: Block, *records: NewRecord, ts: int) -> None:
-    block.extend(admit(list(records), None, block.first_seq + len(block), ts, WriteLimits()), ts)
+    batch = admit(list(records), None, block.first_seq + len(block), ts, WriteLimits())
+    block.extend(batch, array("q", [ts]) * len(records))
 
 
 @pytest.fixture
@@ -33,27 +36,27 @@ def test_the_last_seq_counts_from_the_first() -> None:
 def test_a_killed_position_gives_back_its_bytes() -> None:
     block = block_of(record(b"12"), record(b"345"))
     before = block.live_bytes
-    freed = block.kill(1)
+    freed = block.kill(1, deleted=True)
     assert freed == block.sizes[1]
     assert (block.live_count, block.live_bytes) == (1, before - freed)
 
 
 def test_a_killed_position_keeps_no_text() -> None:
     block = block_of(record(b"12", tag="t", node="n"))
-    block.kill(0)
+    block.kill(0, deleted=True)
     assert (block.fragments, block.tags, block.nodes) == ([None], [None], [None])
 
 
 def test_live_positions_are_found_from_both_ends() -> None:
     block = block_of(*[record()] * 5)
     for position in (0, 1, 4):
-        block.kill(position)
+        block.kill(position, deleted=True)
     assert (block.first_live(0), block.first_live(3), block.last_live()) == (2, 3, 3)
 
 
 def test_past_the_last_live_position_comes_the_end() -> None:
     block = block_of(record(), record())
-    block.kill(1)
+    block.kill(1, deleted=True)
     assert block.first_live(1) == 2
 
 
@@ -81,7 +84,7 @@ def test_tags_match_exactly_or_by_prefix(tagged: Block, match: TagMatch, positio
 
 
 def test_a_dead_position_matches_nothing(tagged: Block) -> None:
-    tagged.kill(0)
+    tagged.kill(0, deleted=True)
     assert tagged.matching(TagMatch("a", is_prefix=False)) == [5]
 
 

@@ -1,11 +1,12 @@
-"""The engine's operations on topics: create, configure, list, delete; limits; who is woken."""
+"""The engine's operations on topics: create, configure, list, delete; limits; who is told of changes."""
 
 import pytest
 from engine_on_a_fake_clock import TOPIC, EngineOnAFakeClock, record
 
 from topics import limits
 from topics.engine.engine import EngineLimits, Write
-from topics.errors import InvalidRequest, Throttled, TopicNotEmpty, TopicNotFound
+from topics.engine.topic import Topic
+from topics.errors import InvalidRequest, Throttled, TopicFull, TopicNotEmpty, TopicNotFound
 from topics.model.config import Discard, TopicConfigPatch
 
 
@@ -18,8 +19,8 @@ def at() -> EngineOnAFakeClock:
 
 
 def test_a_put_creates_once(at: EngineOnAFakeClock) -> None:
-    first, created = at.engine.put_topic(TOPIC, TopicConfigPatch(ttl_ms=5))
-    second, created_again = at.engine.put_topic(TOPIC, TopicConfigPatch())
+    first, created, _ = at.engine.put_topic(TOPIC, TopicConfigPatch(ttl_ms=5))
+    second, created_again, _ = at.engine.put_topic(TOPIC, TopicConfigPatch())
     assert (created, created_again) == (True, False)
     assert second is first
     assert second.config.ttl_ms == 5
@@ -54,7 +55,7 @@ def test_a_refused_write_creates_no_topic(at: EngineOnAFakeClock) -> None:
     with pytest.raises(InvalidRequest):
         at.engine.append(TOPIC, Write([record(), record(tag="x" * 257)]))
     assert at.engine.find_topic(TOPIC) is None
-    assert at.write(record()).topic.epoch == 1
+    assert at.write(record()).topic.topic_id == 1
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "a" * 256])
@@ -86,14 +87,14 @@ def test_a_missing_topic_is_not_found(at: EngineOnAFakeClock) -> None:
 def test_a_deleted_topic_is_gone_with_its_totals(at: EngineOnAFakeClock) -> None:
     at.fill(3)
     at.fill(2, topic="other")
-    assert at.engine.delete_topic(TOPIC)
+    assert at.engine.delete_topic(TOPIC).deleted
     at.check_totals()
     assert at.engine.records_live == 2
     assert at.engine.find_topic(TOPIC) is None
 
 
 def test_deleting_what_is_not_there_is_no_error(at: EngineOnAFakeClock) -> None:
-    assert not at.engine.delete_topic(TOPIC)
+    assert not at.engine.delete_topic(TOPIC).deleted
 
 
 def test_a_topic_that_holds_records_is_spared_if_asked(at: EngineOnAFakeClock) -> None:
@@ -108,7 +109,7 @@ def test_a_topic_whose_records_have_expired_is_empty(at: EngineOnAFakeClock) -> 
     at.configure(TopicConfigPatch(ttl_ms=100))
     at.fill(2)
     at.clock.advance(101)
-    assert at.engine.delete_topic(TOPIC, if_empty=True)
+    assert at.engine.delete_topic(TOPIC, if_empty=True).deleted
     at.check_totals()
 
 
@@ -118,12 +119,12 @@ def test_a_recreated_topic_is_another_one(at: EngineOnAFakeClock) -> None:
     after = at.write(record(), key="k")
     assert after.first_seq == 1
     assert not after.deduped
-    assert after.topic.epoch > before.epoch
+    assert after.topic.topic_id > before.topic_id
     assert (before.deleted, after.topic.deleted) == (True, False)
 
 
-def test_epochs_differ_between_topics(at: EngineOnAFakeClock) -> None:
-    assert at.write(record(), topic="a").topic.epoch != at.write(record(), topic="b").topic.epoch
+def test_ids_differ_between_topics(at: EngineOnAFakeClock) -> None:
+    assert at.write(record(), topic="a").topic.topic_id != at.write(record(), topic="b").topic.topic_id
 
 
 # Recency
@@ -143,7 +144,7 @@ def test_a_read_sets_the_time_of_the_last_read(at: EngineOnAFakeClock) -> None:
 
 
 def test_a_write_sets_the_time_of_the_last_write(at: EngineOnAFakeClock) -> None:
-    assert at.engine.put_topic(TOPIC, TopicConfigPatch())[0].last_write_ts is None
+    assert at.engine.put_topic(TOPIC, TopicConfigPatch()).topic.last_write_ts is None
     at.clock.advance(7)
     at.write(record())
     assert (at.topic.last_write_ts, at.topic.last_read_ts) == (at.clock.now_ms(), None)
@@ -235,41 +236,50 @@ def test_the_defaults_bound_topics_and_leave_bytes_free() -> None:
     assert (EngineLimits().topics_max, EngineLimits().total_bytes_max) == (100_000, 0)
 
 
-# Waiters
+# Changes
 
 
-def test_an_append_wakes_who_waits(at: EngineOnAFakeClock) -> None:
+def changes_of(at: EngineOnAFakeClock) -> list[tuple[str, int, bool]]:
+    """What is told of changes from now on: the topic's name, its head at that moment, and whether it is gone."""
+    told: list[tuple[str, int, bool]] = []
+
+    def note(topic: Topic) -> None:
+        told.append((topic.name, topic.log.head_seq, topic.deleted))
+
+    at.engine.on_change = note
+    return told
+
+
+def test_an_append_is_told_once_it_can_be_read(at: EngineOnAFakeClock) -> None:
     at.configure(TopicConfigPatch())
-    heads: list[int] = []
-    at.topic.wait(lambda: heads.append(at.topic.log.head_seq))
+    told = changes_of(at)
     at.write(record(), record())
     at.write(record())
-    assert heads == [2, 3]
+    at.write(record(), topic="other")
+    assert told == [(TOPIC, 2, False), (TOPIC, 3, False), ("other", 1, False)]
 
 
-def test_a_deletion_of_the_topic_wakes_who_waits(at: EngineOnAFakeClock) -> None:
+def test_the_end_of_a_topic_is_told(at: EngineOnAFakeClock) -> None:
     at.configure(TopicConfigPatch())
-    topic = at.topic
-    seen: list[bool] = []
-    topic.wait(lambda: seen.append(topic.deleted))
+    told = changes_of(at)
     at.engine.delete_topic(TOPIC)
-    assert seen == [True]
+    assert told == [(TOPIC, 0, True)]
 
 
-def test_a_refused_or_repeated_write_wakes_nobody(at: EngineOnAFakeClock) -> None:
+def test_a_refused_or_repeated_write_is_not_told(at: EngineOnAFakeClock) -> None:
     at.configure(TopicConfigPatch(cap_records=1, discard=Discard.REJECT))
     at.write(record(), key="k")
-    seen: list[int] = []
-    at.topic.wait(lambda: seen.append(1))
+    told = changes_of(at)
     at.write(record(), key="k")
     with pytest.raises(InvalidRequest):
         at.write()
-    assert seen == []
+    with pytest.raises(TopicFull):
+        at.write(record())
+    assert told == []
 
 
-def test_a_write_to_another_topic_wakes_nobody(at: EngineOnAFakeClock) -> None:
+def test_a_configuration_is_not_told(at: EngineOnAFakeClock) -> None:
+    told = changes_of(at)
     at.configure(TopicConfigPatch())
-    seen: list[int] = []
-    at.topic.wait(lambda: seen.append(1))
-    at.write(record(), topic="other")
-    assert seen == []
+    at.configure(TopicConfigPatch(ttl_ms=5))
+    assert told == []

@@ -4,6 +4,7 @@ import pytest
 
 from topics.engine.registry import Registry
 from topics.engine.topic import Topic
+from topics.engine.topic_log import TopicLog
 from topics.model.config import DEFAULT_CONFIG
 
 NAMES = ["b", "a:2", "a:1", "ab", "c", "a"]
@@ -12,8 +13,8 @@ NAMES = ["b", "a:2", "a:1", "ab", "c", "a"]
 @pytest.fixture
 def registry() -> Registry:
     registry = Registry()
-    for epoch, name in enumerate(NAMES, 1):
-        registry.add(Topic(name, epoch, DEFAULT_CONFIG))
+    for topic_id, name in enumerate(NAMES, 1):
+        registry.add(Topic(name, topic_id, DEFAULT_CONFIG, TopicLog()))
     return registry
 
 
@@ -45,6 +46,14 @@ def test_a_removed_topic_is_gone_from_both_views(registry: Registry) -> None:
     assert registry.get("a:2") is None
     assert list(registry.names_after("", ("a",))) == ["a", "a:1", "ab"]
     assert len(registry) == len(list(registry)) == len(NAMES) - 1
+
+
+def test_a_topic_is_found_by_its_id_until_it_is_removed(registry: Registry) -> None:
+    found = registry.by_id(2)
+    assert found is not None
+    assert found.name == "a:2"
+    registry.remove("a:2")
+    assert registry.by_id(2) is None
 
 
 def test_a_topic_is_found_by_its_exact_name(registry: Registry) -> None:

@@ -1,60 +1,68 @@
-"""One topic: who waits for it, its TTL and its priority."""
+"""One topic: its TTL, its priority, what it has staged and how far ahead it reserves seqs."""
 
-from topics.engine.topic import Topic
+import pytest
+
+from topics import limits
+from topics.engine.block import Batch
+from topics.engine.journal import Commit
+from topics.engine.topic import Staged, Topic
+from topics.engine.topic_log import TopicLog
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
 
 
-def test_everybody_who_waits_is_woken_every_time() -> None:
-    topic = Topic("t", 1, DEFAULT_CONFIG)
-    woken: list[str] = []
-
-    def one() -> None:
-        woken.append("one")
-
-    def other() -> None:
-        woken.append("other")
-
-    topic.wait(one)
-    topic.wait(other)
-    topic.wake_all()
-    topic.wake_all()
-    assert sorted(woken) == ["one", "one", "other", "other"]
-
-
-def test_who_stops_waiting_is_not_woken() -> None:
-    topic = Topic("t", 1, DEFAULT_CONFIG)
-    woken: list[str] = []
-
-    def one() -> None:
-        woken.append("one")
-
-    topic.wait(one)
-    topic.stop_waiting(one)
-    topic.stop_waiting(one)
-    topic.wake_all()
-    assert woken == []
-
-
-def test_a_waiter_may_stop_waiting_while_it_is_woken() -> None:
-    topic = Topic("t", 1, DEFAULT_CONFIG)
-    woken: list[str] = []
-
-    def once() -> None:
-        woken.append("once")
-        topic.stop_waiting(once)
-
-    topic.wait(once)
-    topic.wake_all()
-    topic.wake_all()
-    assert woken == ["once"]
+def topic(config: TopicConfig = DEFAULT_CONFIG) -> Topic:
+    return Topic("t", 1, config, TopicLog())
 
 
 def test_a_read_makes_a_topic_hot() -> None:
-    topic = Topic("t", 1, DEFAULT_CONFIG)
-    assert topic.effective_priority(1000) == 0
-    topic.last_read_ts = 1000
-    assert topic.effective_priority(1000) == 500
+    read = topic()
+    assert read.effective_priority(1000) == 0
+    read.last_read_ts = 1000
+    assert read.effective_priority(1000) == 500
 
 
 def test_a_manual_priority_is_the_topics_priority() -> None:
-    assert Topic("t", 1, TopicConfig(priority=12)).effective_priority(1000) == 12
+    assert topic(TopicConfig(priority=12)).effective_priority(1000) == 12
+
+
+def test_what_is_staged_is_counted_until_it_is_not() -> None:
+    staging = topic()
+    first = Staged(Batch([b"{}", b"{}"], [5, 6], [None] * 2, [None] * 2, [0, 0], 11), 1000, None, Commit())
+    second = Staged(Batch([b"{}"], [7], [None], [None], [0], 7), 1000, None, Commit())
+    staging.stage(first)
+    staging.stage(second)
+    assert (staging.staged_count, staging.staged_bytes) == (3, 18)
+    assert staging.unstage() is first
+    assert (staging.staged_count, staging.staged_bytes) == (1, 7)
+    assert staging.unstage() is second
+    assert (staging.staged_count, staging.staged_bytes) == (0, 0)
+
+
+def reserve(reserving: Topic, last_seq: int, now_ms: int) -> int | None:
+    ceiling = reserving.next_ceiling(last_seq, now_ms)
+    if ceiling is not None:
+        reserving.requested_ceiling = ceiling
+    return ceiling
+
+
+def test_seqs_are_reserved_anew_when_half_of_them_are_given_out() -> None:
+    slow = topic()
+    size, pause_ms = limits.SEQ_RESERVATION_MIN, limits.SEQ_RESERVATION_PACE_MS
+    assert reserve(slow, 0, pause_ms) == size
+    assert reserve(slow, size // 2, 2 * pause_ms) is None
+    assert reserve(slow, size // 2 + 1, 2 * pause_ms) == size // 2 + 1 + size
+
+
+@pytest.mark.parametrize(("pause_ms", "growing"), [(limits.SEQ_RESERVATION_PACE_MS - 1, True), (60_000, False)])
+def test_reservations_grow_with_the_pace_of_writing_up_to_a_bound(pause_ms: int, growing: bool) -> None:
+    written = topic()
+    now_ms = last_seq = 0
+    sizes = []
+    for _ in range(20):
+        now_ms += pause_ms
+        last_seq = written.requested_ceiling
+        ceiling = reserve(written, last_seq, now_ms)
+        assert ceiling is not None
+        sizes.append(ceiling - last_seq)
+    assert sizes[0] == (2 if growing else 1) * limits.SEQ_RESERVATION_MIN
+    assert sizes[-1] == (limits.SEQ_RESERVATION_MAX if growing else limits.SEQ_RESERVATION_MIN)

@@ -1,14 +1,16 @@
 """The log of one topic: its blocks, its two floors, and what a reader sees."""
 
 import json
+from array import array
 
 import pytest
 from engine_on_a_fake_clock import record
 
 from topics import limits
 from topics.engine.admission import WriteLimits, admit
-from topics.engine.topic_log import ReadBatch, ReadOptions, TopicLog
+from topics.engine.topic_log import ReadBatch, TopicLog
 from topics.model.gap import Gap, GapReason
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
@@ -16,7 +18,7 @@ EVERYTHING = ReadOptions(limit=100_000, bytes_max=1 << 30)
 
 
 def append(log: TopicLog, *records: NewRecord, ts: int = 1000) -> None:
-    log.append(admit(list(records), None, log.head_seq + 1, ts, WriteLimits()), ts)
+    log.append(admit(list(records), None, log.head_seq + 1, ts, WriteLimits()), array("q", [ts]) * len(records))
 
 
 def log_of(count: int) -> TopicLog:
@@ -76,7 +78,7 @@ def test_an_eviction_moves_both_floors() -> None:
 def test_an_expiry_moves_both_floors() -> None:
     log = log_of(2)
     append(log, record(), ts=2000)
-    log.expire(1001)
+    log.expire(1001, wait=False)
     assert floors(log) == (3, 3)
 
 
@@ -93,7 +95,7 @@ def test_expiry_does_not_count_records_deleted_before() -> None:
     append(log, record(), record(tag="x"))
     append(log, record(), ts=5000)
     log.delete_matching(TagMatch("x", is_prefix=False), 3)
-    log.expire(2000)
+    log.expire(2000, wait=False)
     assert floors(log) == (2, 3)
 
 
@@ -101,7 +103,7 @@ def test_a_log_that_expires_whole_has_lost_only_what_was_live() -> None:
     log = TopicLog()
     append(log, record(), record(), record(tag="x"))
     log.delete_matching(TagMatch("x", is_prefix=False), 4)
-    log.expire(2000)
+    log.expire(2000, wait=False)
     assert floors(log) == (3, 4)
 
 
@@ -168,16 +170,16 @@ def test_only_what_is_older_expires() -> None:
     log = TopicLog()
     for ts in (1000, 2000, 2000, 3000):
         append(log, record(), ts=ts)
-    log.expire(2000)
+    log.expire(2000, wait=False)
     assert live(log) == [2, 3, 4]
-    log.expire(2001)
+    log.expire(2001, wait=False)
     assert live(log) == [4]
 
 
 def test_expiring_with_an_earlier_time_brings_nothing_back() -> None:
     log = log_of(3)
-    log.expire(9999)
-    log.expire(0)
+    log.expire(9999, wait=False)
+    log.expire(0, wait=False)
     assert (log.count, floors(log)) == (0, (4, 4))
 
 
@@ -246,7 +248,7 @@ def test_a_gap_says_cap_and_ttl_only_for_what_the_reader_missed_by_each() -> Non
     log = log_of(4)
     append(log, record(), record(), ts=2000)
     log.evict(4, 0)  # 1 and 2 go
-    log.expire(1500)  # 3 and 4 go
+    log.expire(1500, wait=False)  # 3 and 4 go
     assert log.gap_at(0) == Gap(1, 4, GapReason.MIXED)
     assert log.gap_at(1) == Gap(2, 4, GapReason.MIXED)
     assert log.gap_at(2) == Gap(3, 4, GapReason.TTL)
@@ -255,7 +257,7 @@ def test_a_gap_says_cap_and_ttl_only_for_what_the_reader_missed_by_each() -> Non
 def test_a_cap_after_an_expiry_is_told_apart_too() -> None:
     log = log_of(2)
     append(log, record(), record(), ts=2000)
-    log.expire(1500)
+    log.expire(1500, wait=False)
     log.evict(1, 0)
     assert log.gap_at(1) == Gap(2, 3, GapReason.MIXED)
     assert log.gap_at(2) == Gap(3, 3, GapReason.CAP)
@@ -432,7 +434,7 @@ def test_a_cap_at_the_edge_of_a_block_is_exact(kept: int) -> None:
 
 def test_expiry_drops_whole_blocks() -> None:
     log = long_log()
-    log.expire(2001)
+    log.expire(2001, wait=False)
     assert (log.count, floors(log)) == (5_000, (20_001, 20_001))
 
 

@@ -11,7 +11,8 @@ from topics.api.readiness import Phase, Readiness
 from topics.engine.engine import Engine, Write
 from topics.model.config import Durability, TopicConfigPatch, TopicType
 from topics.model.record import NewRecord
-from topics.server.metrics import FSYNC_BUCKETS_US, LiveMetrics, ServerMetrics, WalMetrics
+from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
+from topics.storage.group_commit import SYNC_BUCKETS_US
 from topics.testing.fake_clock import FakeClock
 
 NAMES = [
@@ -24,6 +25,7 @@ NAMES = [
     "topics_queue_leases_in_flight",
     "topics_sse_connections",
     "topics_watch_sessions",
+    "topics_pressure",
     "topics_ready",
     "topics_recovery_progress",
     "topics_uptime_ms",
@@ -63,8 +65,8 @@ class Observed:
     def write(self, topic: str, count: int) -> None:
         self.engine.append(topic, Write([NewRecord(Raw(b"0"))] * count))
 
-    def text(self) -> str:
-        return self.metrics.text().decode()
+    def text(self, *prefixes: str) -> str:
+        return self.metrics.text(prefixes or ("",)).decode()
 
     def sample(self, name: str) -> str:
         """The value of one sample, by its name with labels."""
@@ -146,7 +148,7 @@ def test_uptime_is_what_has_passed_whatever_the_wall_clock_says(at: Observed) ->
 
 
 def test_what_other_parts_count_is_shown(at: Observed) -> None:
-    at.live = LiveMetrics(routers=1, queue_leases_in_flight=2, sse_connections=3, watch_sessions=4)
+    at.live = LiveMetrics(routers=1, queue_leases_in_flight=2, sse_connections=3, watch_sessions=4, pressure=0.12345)
     at.wal = WalMetrics(frames_total=5, queue_depth_peak=6, read_only=1)
     shown = [
         at.sample(name)
@@ -155,16 +157,17 @@ def test_what_other_parts_count_is_shown(at: Observed) -> None:
             "topics_queue_leases_in_flight",
             "topics_sse_connections",
             "topics_watch_sessions",
+            "topics_pressure",
             "topics_wal_frames_total",
             "topics_wal_queue_depth_peak",
             "topics_wal_read_only",
         )
     ]
-    assert shown == ["1", "2", "3", "4", "5", "6", "1"]
+    assert shown == ["1", "2", "3", "4", "0.1235", "5", "6", "1"]
 
 
 def test_the_histogram_is_cumulative_and_ends_with_all(at: Observed) -> None:
-    counts = (2, 3, *[0] * (len(FSYNC_BUCKETS_US) - 2), 4)
+    counts = (2, 3, *[0] * (len(SYNC_BUCKETS_US) - 2), 4)
     at.wal = WalMetrics(fsync_latency_us_counts=counts, fsync_latency_us_sum=777)
     name = "topics_wal_fsync_latency_us"
     assert at.sample(f'{name}_bucket{{le="50"}}') == "2"
@@ -178,17 +181,26 @@ def test_json_has_the_same_names(at: Observed) -> None:
     at.write("a", 2)
     histogram = "topics_wal_fsync_latency_us"
     names = {name for name in NAMES if name != histogram}
-    assert set(json.loads(at.metrics.json())) == names | {
+    assert set(json.loads(at.metrics.json(("",)))) == names | {
         f"{histogram}{part}" for part in ("_bucket", "_sum", "_count")
     }
 
 
 def test_json_has_the_same_values(at: Observed) -> None:
     at.write("a", 2)
-    snapshot = json.loads(at.metrics.json())
+    snapshot = json.loads(at.metrics.json(("",)))
     assert snapshot["topics_topics"] == 1
     assert snapshot["topics_topic_head_seq"] == {"a": 2}
     assert snapshot["topics_topics_by_class"]["disk"] == 1
+
+
+def test_only_topics_the_caller_may_see_are_shown(at: Observed) -> None:
+    for name in ("mine:1", "mine:2", "other", "yours"):
+        at.write(name, 1)
+    text = at.text("mine:", "yours")
+    assert re.findall(r'topics_topic_head_seq{topic="(.*)"}', text) == ["mine:1", "mine:2", "yours"]
+    assert "other" not in text
+    assert set(json.loads(at.metrics.json(("mine:",)))["topics_topic_head_seq"]) == {"mine:1", "mine:2"}
 
 
 def test_topics_beyond_the_most_that_are_shown_are_said_to_be_left_out(at: Observed) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.errors import StorageFailed
+from topics.errors import ConfigurationError, StorageFailed
 from topics.storage import paths, snapshot
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
@@ -89,3 +89,12 @@ def test_a_checkpoint_goes_well_after_one_the_disk_refused_anywhere() -> None:
         again = started(disk.crash_keep_all())
         assert [sorted(again.read_all(topic).records) for topic in ("a", "b")] == [[1, 2, 3, 4, 5, 6]] * 2
     assert refused > 10
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_data_directory_that_cannot_be_made_is_refused_by_the_name_of_its_setting(call: int) -> None:
+    disk = FakeDisk()
+    disk.fail_at(call)
+    server = SimulatedServer(disk, FakeClock(), cold_dir="/cold")
+    with pytest.raises(ConfigurationError, match=["TOPICS_DATA_DIR=/data", "TOPICS_COLD_DIR=/cold"][call - 1]):
+        server.store.acquire()

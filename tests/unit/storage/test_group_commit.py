@@ -6,7 +6,7 @@ import queue
 import pytest
 
 from topics.clock import SystemClock
-from topics.storage.errors import DiskFailed, QueueFull
+from topics.storage.errors import DiskFailed
 from topics.storage.frame import append_frame
 from topics.storage.group_commit import SYNC_BUCKETS_US, CommitThread, SyncHistogram
 from topics.storage.wal_replay import ShardReplay
@@ -157,18 +157,27 @@ def test_what_was_queued_when_the_disk_failed_is_told_so() -> None:
     assert shard.errors == [shard.commit.writer.failure]
 
 
-def test_a_full_queue_takes_nothing_more_until_a_turn_was_made() -> None:
-    for shard in (Shard(queue_writes_max=2), Shard(queue_bytes_max=len(frame(1)) + 1)):
-        shard.submit(1)
-        shard.submit(2)
-        assert not shard.commit.has_room
-        with pytest.raises(QueueFull) as caught:
-            shard.submit(3)
-        assert (caught.value.depth, caught.value.queued_bytes) == (2, 2 * len(frame(1)))
-        assert (shard.commit.queue_depth, shard.commit.queued_bytes) == (2, 2 * len(frame(1)))
-        shard.commit.step()
-        assert shard.submit(3) == 3
-        assert (shard.commit.queue_depth, shard.commit.queue_depth_peak) == (1, 2)
+@pytest.mark.parametrize("bounds", [{"queue_writes_max": 2}, {"queue_bytes_max": 2 * len(frame(1))}])
+def test_a_full_queue_has_no_room_until_a_turn_was_made(bounds: dict[str, int]) -> None:
+    shard = Shard(**bounds)
+    assert (shard.commit.has_room, shard.commit.backlog_share) == (True, 0.0)
+    shard.submit(1)
+    assert (shard.commit.has_room, shard.commit.backlog_share) == (True, 0.5)
+    shard.submit(2)
+    assert (shard.commit.has_room, shard.commit.backlog_share) == (False, 1.0)
+    assert (shard.commit.queue_depth, shard.commit.queued_bytes) == (2, 2 * len(frame(1)))
+    shard.commit.step()
+    assert (shard.commit.has_room, shard.commit.backlog_share) == (True, 0.0)
+    assert (shard.commit.queue_depth, shard.commit.queue_depth_peak) == (0, 2)
+
+
+def test_what_was_admitted_is_taken_though_the_queue_has_filled_up_since() -> None:
+    """An operation may be several submits: the room is asked for once, before the first of them."""
+    shard = Shard(queue_writes_max=1)
+    assert [shard.submit(seq) for seq in (1, 2, 3)] == [1, 2, 3]
+    assert shard.commit.backlog_share == 3.0
+    shard.commit.step()
+    assert shard.durable == [["1", "2", "3"]]
 
 
 def test_closing_drains_and_syncs() -> None:

@@ -20,7 +20,7 @@ def test_a_last_page_has_no_cursor() -> None:
 
 
 def test_a_log_has_no_queue_counters_and_null_for_times_that_never_were() -> None:
-    state = TopicState("t", "log", 0, 1, 1, 0, 0, DEFAULT_CONFIG, 0, None, None, Performance(0.0))
+    state = TopicState("t", "log", 0, 1, 1, 0, 0, DEFAULT_CONFIG, 0, None, None, 7, Performance(0.0))
     shown = encoded(state)
     assert isinstance(shown, dict)
     assert "queue" not in shown

@@ -23,10 +23,10 @@ class WebSocketHandlers:
         self._new_connection = new_connection
 
     def open(self, call: Call) -> Response:
-        headers = call.request.headers
-        if not call.request.offers_upgrade:
+        request = call.request
+        if request.headers.get(b"upgrade", b"").lower() != b"websocket" or request.method != b"GET":
             raise UpgradeRequired("this path speaks WebSocket: open it with a WebSocket client")
-        accept = accept_key(check_handshake(headers))
+        accept = accept_key(check_handshake(request))
         connection = self._new_connection(call, self._connections.enter(call.key))
         return Upgrade(
             connection,
