@@ -322,8 +322,9 @@ class WebSocketConnection:
         self._write(Frame(Opcode.TEXT, text).serialize(mask=False))
 
     def _write(self, data: bytes) -> None:
+        # The client's close may have been read already: what came before it is answered before our close is flushed.
         channel = self._channel
-        if channel is None or self._protocol.state is not State.OPEN:
+        if channel is None:
             return
         channel.write(data)
         if not channel.writable:

@@ -18,13 +18,16 @@ class MediaRoom:
     packets_per_s: int = 50
 
 
+ROOM = MediaRoom()
+
+
 class MediaWorkload(LiveWorkload):
     """Packets a second are the requests, deliveries a second the records."""
 
     name = "media"
     group = "media"
 
-    def __init__(self, durability: str, room: MediaRoom) -> None:
+    def __init__(self, durability: str, room: MediaRoom = ROOM) -> None:
         self._room = room
         self.summary = (
             f"{room.participants} participants over WebSocket, {room.packets_per_s} packets/s of {PACKET_BYTES} bytes"

@@ -3,7 +3,7 @@
 from topics.bench.diff_workload import DiffWorkload
 from topics.bench.fanout_workload import FanoutWorkload
 from topics.bench.measurement import Measurement
-from topics.bench.media_workload import MediaRoom, MediaWorkload
+from topics.bench.media_workload import ROOM, MediaRoom, MediaWorkload
 from topics.bench.memory_measurement import MemoryMeasurement
 from topics.bench.recovery_measurement import RecoveryMeasurement
 from topics.bench.workload import Workload
@@ -13,7 +13,7 @@ DURABILITY_CLASSES = ("ephemeral", "memory", "disk", "fsync")
 EVERYTHING = "all"
 
 
-def all_workloads(durability: str, room: MediaRoom) -> tuple[Workload, ...]:
+def all_workloads(durability: str, room: MediaRoom = ROOM) -> tuple[Workload, ...]:
     return (
         WriteWorkload(durability, records_per_request=1),
         WriteWorkload(durability, records_per_request=100),
@@ -33,13 +33,13 @@ def all_measurements(durability: str, records: int | None) -> tuple[Measurement,
 
 def selections() -> list[str]:
     """Every word that selects something: `all`, a group of workloads, or a single name."""
-    workloads = all_workloads("disk", MediaRoom())
+    workloads = all_workloads("disk")
     groups = [workload.group for workload in workloads]
     measurements = [measurement.name for measurement in all_measurements("disk", None)]
     return list(dict.fromkeys([EVERYTHING, *groups, *(workload.name for workload in workloads), *measurements]))
 
 
-def select(selection: str, durability: str, room: MediaRoom) -> list[Workload]:
+def select(selection: str, durability: str, room: MediaRoom = ROOM) -> list[Workload]:
     """`room` is that of the media workload."""
     return [
         workload

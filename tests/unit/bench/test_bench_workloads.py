@@ -61,10 +61,10 @@ def test_the_tail_read_asks_for_the_last_records() -> None:
 
 
 def test_every_word_of_the_command_line_selects_something() -> None:
-    assert all(select(word, "disk", MediaRoom()) or select_measurements(word, "disk", None) for word in selections())
-    assert [workload.name for workload in select("diff", "disk", MediaRoom())] == ["diff-tail", "diff-deep"]
-    assert [workload.name for workload in select("write-100", "disk", MediaRoom())] == ["write-100"]
-    assert [workload.name for workload in select("media", "disk", MediaRoom())] == ["media"]
+    assert all(select(word, "disk") or select_measurements(word, "disk", None) for word in selections())
+    assert [workload.name for workload in select("diff", "disk")] == ["diff-tail", "diff-deep"]
+    assert [workload.name for workload in select("write-100", "disk")] == ["write-100"]
+    assert [workload.name for workload in select("media", "disk")] == ["media"]
 
 
 @pytest.mark.parametrize(("watchers", "writes_per_s", "p99_ms_max"), [(1, 200, 1.0), (10, 200, None), (1000, 20, 15.0)])
