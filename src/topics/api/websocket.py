@@ -303,6 +303,11 @@ class WebSocketConnection:
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
         self._send({"op": "topic_deleted", "topic": feed.topic.name, "head_seq": head_seq, "reason": "deleted"})
 
+    def failed(self, feed: Feed, error: TopicsError) -> None:
+        self._send(
+            {"op": "error", "code": code_of(error), "message": error.message, "detail": {"topics": [feed.topic.name]}}
+        )
+
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         self._send(
             {

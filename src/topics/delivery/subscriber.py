@@ -13,6 +13,7 @@ from topics.delivery.shared_batches import SharedBatch, SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
 from topics.engine.topic import Topic
+from topics.errors import TopicsError
 from topics.model.gap import Gap, GapReason
 from topics.model.read_options import ReadOptions
 
@@ -34,6 +35,10 @@ class Sink(Protocol):
     def caught_up(self, feed: "Feed", head_seq: int) -> None: ...
 
     def topic_deleted(self, feed: "Feed", head_seq: int) -> None: ...
+
+    def failed(self, feed: "Feed", error: TopicsError) -> None:
+        """The topic cannot be read any further; its feed is over."""
+        ...
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         """Pushes of these topics pause under pressure; their records stay readable."""
@@ -111,6 +116,11 @@ class Subscriber:
             except Busy as busy:
                 # It reads from the cold tier; the others go on meanwhile.
                 busy.commit.when_done(lambda _: self._again(topic))
+                return
+            except TopicsError as error:
+                # A damaged segment. This topic ends here; the others, and the other watchers, go on.
+                self.remove(topic)
+                self._sink.failed(feed, error)
                 return
         self._hub.changed(topic)
 

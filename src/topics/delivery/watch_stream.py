@@ -16,6 +16,7 @@ from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.delivery.watch_session import Position, WatchSession, WatchSessions
 from topics.engine.engine import Engine
+from topics.errors import TopicsError
 from topics.model.gap import Gap, GapReason
 
 
@@ -135,6 +136,9 @@ class WatchStream:
 
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
         self._tell_deleted(feed.topic.name, head_seq)
+
+    def failed(self, feed: Feed, error: TopicsError) -> None:
+        self._write(sse.error_event(500, error.message, topics=[feed.topic.name]))
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         self._write(

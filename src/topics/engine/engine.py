@@ -25,6 +25,7 @@ from topics.errors import (
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
+    TopicsError,
 )
 from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
 from topics.model.gap import GapReason
@@ -274,7 +275,10 @@ class Engine:
         """Gives back what TTLs have taken, also in topics nobody reads, and has it noted."""
         now_ms = self._clock.now_ms()
         for topic in self._with_ttl:
-            self._current(topic, now_ms)
+            try:
+                self._current(topic, now_ms)
+            except TopicsError:
+                continue  # a damaged segment: whoever reads the topic is told, the other topics go on
             if topic.noted_ttl_seq != topic.log.ttl_lost_seq:
                 topic.noted_ttl_seq = topic.log.ttl_lost_seq
                 if topic.config.durability is not Durability.EPHEMERAL:
