@@ -75,7 +75,7 @@ def _headers(error: errors.TopicsError) -> tuple[tuple[bytes, bytes], ...]:
     match error:
         case errors.Throttled(retry_after_s=seconds):
             return ((b"retry-after", b"%d" % seconds),)
-        case errors.NotReady() | errors.ShuttingDown():
+        case errors.NotReady() | errors.ShuttingDown() | errors.StorageFailed():
             return ((b"retry-after", _RETRY_AFTER_503_S),)
         case errors.UpgradeRequired():
             return ((b"upgrade", b"websocket"), (b"sec-websocket-version", b"13"))

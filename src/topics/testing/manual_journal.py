@@ -34,7 +34,7 @@ class ManualJournal:
     ) -> Commit | None:
         return self._commit(gated=gated)
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> Commit | None:
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None:
         return self._commit(gated=True)
 
     def delete_topic(self, topic_id: int, ts: int) -> Commit | None:

@@ -5,7 +5,7 @@ from topics.delivery.shared_batches import SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
-from topics.errors import StorageFailed
+from topics.errors import StorageFailed, TopicsError
 from topics.model.gap import Gap
 from topics.model.read_options import ReadOptions
 from topics.testing.live_stage import LiveStage, read_options
@@ -37,6 +37,9 @@ class RecordingSink:
 
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
         self.seen.append(("topic_deleted", feed.topic.name, head_seq))
+
+    def failed(self, feed: Feed, error: TopicsError) -> None:
+        self.seen.append(("failed", feed.topic.name, error.message))
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         self.seen.append(("paced", topics, retry_after_ms))

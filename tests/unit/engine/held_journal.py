@@ -63,8 +63,11 @@ class HeldJournal:
         self.ceilings.append(ceiling)
         return self._take("create", topic_id, gated=gated)
 
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> Commit | None:
+    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None:
         return self._take("configure", topic_id, gated=True)
+
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
+        return self._take("cursor", topic_id, gated=True)
 
     def delete_topic(self, topic_id: int, ts: int) -> Commit | None:
         return self._take("delete_topic", topic_id, gated=True)

@@ -82,13 +82,14 @@ def test_without_a_journal_nobody_waits() -> None:
     journal.watermark(1, 0, 5)
     assert [
         journal.create_topic(1, 0, "t", DEFAULT_CONFIG, 0, gated=True),
-        journal.update_config(1, 0, DEFAULT_CONFIG),
+        journal.update_config(1, 0, DEFAULT_CONFIG, 1),
+        journal.set_cursor(1, 0, "c", 5),
         journal.append(1, 1, 0, [b"{}"], [0], [None], [None], None, gated=True),
         journal.delete_records(1, 0, 2, None, gated=True),
         journal.reserve(1, 0, 64),
         journal.barrier_of(1),
         journal.delete_topic(1, 0),
-    ] == [None] * 7
+    ] == [None] * 8
 
 
 # Staging

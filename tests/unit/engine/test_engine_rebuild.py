@@ -42,6 +42,7 @@ def image(config: TopicConfig = FSYNC, **fields: object) -> TopicImage:
         "earliest_seq": 1,
         "last_ts": 0,
         "cap_lost_seq": 0,
+        "config_version": 0,
         "ttl_lost_seq": 0,
         "crash_lost_seq": 0,
         "lost_ranges": [],
@@ -137,7 +138,7 @@ def test_what_an_image_has_already_is_passed_over(at: Rebuilt) -> None:
     "again",
     [
         lambda rebuild: rebuild.topic_created(1, 1000, TopicCreated("t", TopicConfig(), 0)),
-        lambda rebuild: rebuild.config_updated(1, 1000, FSYNC),
+        lambda rebuild: rebuild.config_updated(1, 1000, FSYNC, 1),
         lambda rebuild: rebuild.records_deleted(1, 2, None),
         lambda rebuild: rebuild.records_deleted(1, 4, TagMatch("x", is_prefix=False)),
         lambda rebuild: rebuild.records_expired(1, 3),
@@ -166,7 +167,7 @@ def test_operations_of_a_deleted_topic_are_passed_over(at: Rebuilt) -> None:
     at.under_test.records_deleted(1, 5, None)
     at.under_test.records_expired(1, 5)
     at.under_test.head_reserved(1, 5)
-    at.under_test.config_updated(1, 1000, DISK)
+    at.under_test.config_updated(1, 1000, DISK, 1)
     at.finish()
     assert (len(at.engine.topics), at.engine.records_live, at.engine.bytes_live) == (0, 0, 0)
     assert at.engine.take_changes() == ([], [1])

@@ -1,12 +1,15 @@
 """What tests of sealed segments share: a topic's segments on a disk in memory, hot and cold."""
 
+from collections.abc import Callable
+from typing import NoReturn
+
 from topics.model.record import render_fragment
 from topics.storage import paths
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import SegmentAppender
-from topics.storage.segments import Segments
+from topics.storage.segments import Key, Segments
 
 HOT, COLD = "/hot", "/cold"
 TOPIC_ID = 10
@@ -39,4 +42,11 @@ def reader_of(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ) -> Segmen
 
 
 def segments_of(disk: Disk, *, open_max: int = 100, cold_bytes_max: int = 1 << 20) -> Segments:
-    return Segments(disk, HOT, COLD, open_max, cold_bytes_max)
+    """As a server has them: who asks for a cold one that is not at hand is told so."""
+    segments = Segments(disk, HOT, COLD, open_max, cold_bytes_max)
+    segments.on_miss = _not_at_hand
+    return segments
+
+
+def _not_at_hand(key: Key, fetch: Callable[[], SegmentReader]) -> NoReturn:
+    raise AssertionError(f"{key} is not at hand")

@@ -18,8 +18,17 @@ def disk() -> FakeDisk:
 
 def created(disk: FakeDisk) -> Heads:
     heads = Heads(disk, DIRECTORY)
-    heads.create()
+    heads.create({})
     return heads
+
+
+def note(heads: Heads, topic_id: int, seq: int) -> None:
+    heads.make_room(topic_id)
+    heads.note(topic_id, seq)
+
+
+def slot(topic_id: int, seq: int) -> bytes:
+    return struct.pack("<QQQ", topic_id, seq, topic_id ^ seq ^ 0x5EA15EA15EA15EA1)
 
 
 def the_file(disk: FakeDisk) -> str:
@@ -28,22 +37,22 @@ def the_file(disk: FakeDisk) -> str:
 
 
 def test_the_file_has_the_documented_bytes(disk: FakeDisk) -> None:
-    created(disk).note(7, 300)
+    note(created(disk), 7, 300)
     content = disk.read(the_file(disk))
     assert content[:64] == b"topicshd" + b"boot-1".ljust(40, b"\0") + struct.pack("<QQ", 1, 0)
-    assert content[64:80] == struct.pack("<QQ", 7, 300)
-    assert content[80:] == bytes(16 * (SLOTS_MIN - 1))
+    assert content[64:88] == slot(7, 300)
+    assert content[88:] == bytes(24 * (SLOTS_MIN - 1))
 
 
 def test_a_killed_process_leaves_the_last_seq_of_each_topic(disk: FakeDisk) -> None:
     heads = created(disk)
     for topic_id, seq in [(1, 5), (2, 9), (1, 6)]:
-        heads.note(topic_id, seq)
+        note(heads, topic_id, seq)
     assert Heads(disk.crash_keep_all(), DIRECTORY).read() == {1: 6, 2: 9}
 
 
 def test_a_power_cut_leaves_nothing_to_rely_on(disk: FakeDisk) -> None:
-    created(disk).note(1, 5)
+    note(created(disk), 1, 5)
     for seed in range(20):
         assert Heads(disk.crash(seed), DIRECTORY).read() is None
     assert Heads(disk.crash_drop_all(), DIRECTORY).read() is None
@@ -54,14 +63,14 @@ def test_there_is_nothing_to_rely_on_before_the_first_start(disk: FakeDisk) -> N
 
 
 def test_a_new_start_forgets_what_was_noted(disk: FakeDisk) -> None:
-    created(disk).note(1, 5)
-    created(disk).note(2, 1)
+    note(created(disk), 1, 5)
+    note(created(disk), 2, 1)
     assert Heads(disk.crash_keep_all(), DIRECTORY).read() == {2: 1}
 
 
 def test_a_machine_without_a_boot_id_has_nothing_to_rely_on(disk: FakeDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "boot_id", lambda: "")
-    created(disk).note(1, 5)
+    note(created(disk), 1, 5)
     assert Heads(disk, DIRECTORY).read() is None
 
 
@@ -69,8 +78,8 @@ def test_more_topics_than_there_is_room_for_make_more_room(disk: FakeDisk) -> No
     heads = created(disk)
     count = 3 * SLOTS_MIN
     for topic_id in range(1, count + 1):
-        heads.note(topic_id, topic_id)
-        heads.note(1, 1000 + topic_id)
+        note(heads, topic_id, topic_id)
+        note(heads, 1, 1000 + topic_id)
     found = Heads(disk.crash_keep_all(), DIRECTORY).read()
     assert found == {1: 1000 + count} | {topic_id: topic_id for topic_id in range(2, count + 1)}
 
@@ -93,8 +102,14 @@ def test_what_is_no_heads_file_is_not_taken_for_one(content: bytes) -> None:
     assert decode_heads(content) is None
 
 
-def test_free_slots_and_a_torn_last_one_are_passed_over() -> None:
-    content = HEADER + struct.pack("<QQQQQQ", 3, 30, 0, 0, 4, 40) + b"\x05\0\0"
-    found = decode_heads(content)
+def test_free_slots_are_passed_over() -> None:
+    found = decode_heads(HEADER + slot(3, 30) + bytes(24) + slot(4, 40))
     assert found is not None
-    assert (found.boot_id, found.slots) == (b"boot", [(64, 3, 30), (96, 4, 40)])
+    assert (found.boot_id, found.slots, found.damaged) == (b"boot", [(64, 3, 30), (112, 4, 40)], False)
+
+
+@pytest.mark.parametrize("damage", [b"\x05\0\0", struct.pack("<QQQ", 5, 50, 1)], ids=["torn", "check"])
+def test_a_slot_cut_short_or_without_its_check_is_damage(damage: bytes) -> None:
+    found = decode_heads(HEADER + slot(3, 30) + damage)
+    assert found is not None
+    assert (found.slots, found.damaged) == ([(64, 3, 30)], True)

@@ -81,6 +81,7 @@ def test_who_asks_for_a_cold_segment_that_is_not_at_hand_must_wait(disk: FakeDis
 
 def test_without_anybody_to_fetch_it_the_caller_fetches_it(disk: FakeDisk) -> None:
     segments = segments_of(disk)
+    segments.on_miss = None
     segments.require_loaded(TOPIC_ID, 1)
     segments.reader(TOPIC_ID, 1, cold=True)
     assert segments.is_loaded(TOPIC_ID, 1)

@@ -14,6 +14,7 @@ def image(topic_id: int) -> TopicImage:
         topic_id=topic_id,
         name=f"t{topic_id}",
         config=DEFAULT_CONFIG,
+        config_version=0,
         head_seq=3,
         earliest_seq=1,
         last_ts=1000,

@@ -38,7 +38,7 @@ class Journalled:
         self.delivered = 0
         self.journal: DiskJournal[Ticket] = DiskJournal(Ticket, self._deliver)
         self.heads = Heads(self.disk, "/meta")
-        self.heads.create()
+        self.heads.create({})
         self.shards = [
             CommitThread(
                 ShardWriter(self.disk, f"/wal/{number}", number, 5000, 0),
@@ -60,6 +60,7 @@ class Journalled:
         call()
 
     def append(self, *, count: int = 1, gated: bool = True, key: str | None = None, topic_id: int = 7) -> Ticket | None:
+        self.heads.make_room(topic_id)  # as `admit` does
         rendered = [render_fragment(seq, 1000, None, b"%d" % seq, b"") for seq in range(1, count + 1)]
         return self.journal.append(
             topic_id,
@@ -96,6 +97,7 @@ def at() -> Journalled:
 def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
     first, meta_at = render_fragment(5, 1000, "n", b"[1]", b"{}")
     second, _ = render_fragment(6, 1000, None, b"2", b"")
+    at.heads.make_room(7)
     at.journal.append(7, 5, 1000, [first, second], [meta_at, 0], ["n", None], [None, "x"], None, gated=True)
     frames = at.frames()
     assert [frame[:5] for frame in frames] == [
@@ -114,7 +116,7 @@ def test_the_last_record_of_a_write_carries_its_key(at: Journalled) -> None:
     ("kind", "body"),
     [
         (FrameKind.TOPIC_CREATE, TopicCreated("orders", DEFAULT_CONFIG, 64)),
-        (FrameKind.CONFIG_UPDATE, ConfigUpdated(DEFAULT_CONFIG)),
+        (FrameKind.CONFIG_UPDATE, ConfigUpdated(DEFAULT_CONFIG, 3)),
         (FrameKind.DELETE, RecordsDeleted(5, TagMatch("x", is_prefix=True))),
         (FrameKind.HEAD_WATERMARK, HeadReserved(64)),
         (FrameKind.EVICT_WATERMARK, RecordsExpired(3)),
@@ -125,8 +127,8 @@ def test_an_operation_is_one_frame_with_its_body(at: Journalled, kind: FrameKind
     match body:
         case TopicCreated(name, config, ceiling):
             at.journal.create_topic(7, 1000, name, config, ceiling, gated=True)
-        case ConfigUpdated(config):
-            at.journal.update_config(7, 1000, config)
+        case ConfigUpdated(config, version) if config is not None:
+            at.journal.update_config(7, 1000, config, version)
         case RecordsDeleted(before_seq, tag_match):
             at.journal.delete_records(7, 1000, before_seq, tag_match, gated=True)
         case HeadReserved(ceiling):
