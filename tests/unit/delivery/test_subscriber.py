@@ -308,6 +308,26 @@ def test_a_strong_reader_sees_a_record_once_it_is_synced() -> None:
     assert stage.seen() == [("records", "t", 1, 2, 2)]
 
 
+def test_a_strong_reader_sees_a_write_that_its_writer_waited_for() -> None:
+    stage, journal, topic = strong_stage("disk")
+    stage.subscribe(topic, strong=True)
+    journal.sync()
+    stage.seen()
+    stage.write(count=limits.SEQ_RESERVATION_MIN + 1)  # beyond the seqs reserved
+    assert stage.seen() == []
+    journal.sync()
+    assert stage.seen() == [("records", "t", 0, 65, 65)]
+
+
+def test_a_strong_reader_sees_a_write_that_was_waiting_when_it_came() -> None:
+    stage, journal, topic = strong_stage("disk")
+    stage.write(count=limits.SEQ_RESERVATION_MIN + 1)
+    stage.subscribe(topic, strong=True)
+    assert stage.seen() == [("caught_up", "t", 0)]
+    journal.sync()
+    assert stage.seen() == [("records", "t", 0, 65, 65)]
+
+
 def test_a_strong_reader_never_sees_what_was_not_synced() -> None:
     stage, journal, topic = strong_stage("disk")
     stage.subscribe(topic, strong=True)
