@@ -350,5 +350,5 @@ class Deliveries(RuleBasedStateMachine):
             self.catch_up()
 
 
-Deliveries.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Deliveries.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestDeliveries = Deliveries.TestCase
