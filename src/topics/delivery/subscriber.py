@@ -97,7 +97,7 @@ class Subscriber:
     def drained(self) -> None:
         """The connection has room again."""
         for topic, feed in self.feeds.items():
-            if feed.cursor < topic.log.head_seq or topic.deleted:
+            if not feed.caught_up or feed.cursor < topic.log.head_seq or topic.deleted:
                 self._hub.changed(topic)
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:

@@ -401,23 +401,21 @@ class Engine:
             key,
             gated=gated or topic.strong_readers > 0,
         )
-        if commit is not None and not gated:
-            # Not for the writer to wait for, only for the strong readers.
+        if commit is not None and topic.strong_readers:
             commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
-            return None
-        return commit
+        return commit if gated else None  # else it is not for the writer to wait for
 
     def add_strong_reader(self, topic: Topic) -> None:
         """From now on `durable_seq` follows what is durable; until the first sync it is not known."""
         topic.strong_readers += 1
         if topic.strong_readers == 1:
             topic.durable_seq = 0
-            head_seq = topic.log.head_seq
+            last_seq = topic.assigned_seq  # staged writes are before the barrier, too
             commit = self._journal.barrier_of(topic.topic_id)
             if commit is None:
                 topic.durable_seq = limits.U64_MAX
             else:
-                commit.when_done(lambda done: self._note_durable(topic, head_seq, done))
+                commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
 
     def _note_durable(self, topic: Topic, seq: int, commit: Commit) -> None:
         if commit.error is None and seq > topic.durable_seq:

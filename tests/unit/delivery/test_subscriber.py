@@ -106,6 +106,24 @@ def test_sending_stops_where_the_room_ends() -> None:
     assert stage.seen()[0] == ("records", "t", 2, 3, 5)
 
 
+def test_a_topic_that_has_said_nothing_yet_is_heard_when_there_is_room() -> None:
+    stage = Stage()
+    stage.sink.room = 0  # another topic's backlog took it
+    stage.subscribe(stage.configure("empty"))
+    stage.subscribe(stage.configure("recreated"), recreated=True)
+    stage.subscribe(stage.configure("behind"), 7)
+    assert stage.seen() == []
+    stage.sink.room = 10
+    stage.subscriber.drained()
+    assert sorted(map(str, stage.seen())) == [
+        "('caught_up', 'behind', 0)",
+        "('caught_up', 'empty', 0)",
+        "('caught_up', 'recreated', 0)",
+        "('tombstone', 'recreated', 1, 0, True)",
+        "('tombstone', 'recreated', 1, 0, True)",
+    ]
+
+
 def test_draining_asks_for_no_turn_when_there_is_nothing_to_send() -> None:
     stage = Stage()
     stage.subscribe(stage.configure())
@@ -309,6 +327,26 @@ def test_a_strong_reader_sees_a_record_once_it_is_synced() -> None:
     assert eventual.take() == [("records", "t", 1, 2, 2)]
     journal.sync()
     assert stage.seen() == [("records", "t", 1, 2, 2)]
+
+
+def test_a_strong_reader_sees_a_write_that_its_writer_waited_for() -> None:
+    stage, journal, topic = strong_stage("disk")
+    stage.subscribe(topic, strong=True)
+    journal.sync()
+    stage.seen()
+    stage.write(count=limits.SEQ_RESERVATION_MIN + 1)  # beyond the seqs reserved
+    assert stage.seen() == []
+    journal.sync()
+    assert stage.seen() == [("records", "t", 0, 65, 65)]
+
+
+def test_a_strong_reader_sees_a_write_that_was_waiting_when_it_came() -> None:
+    stage, journal, topic = strong_stage("disk")
+    stage.write(count=limits.SEQ_RESERVATION_MIN + 1)
+    stage.subscribe(topic, strong=True)
+    assert stage.seen() == [("caught_up", "t", 0)]
+    journal.sync()
+    assert stage.seen() == [("records", "t", 0, 65, 65)]
 
 
 def test_a_strong_reader_never_sees_what_was_not_synced() -> None:
