@@ -19,10 +19,13 @@ class SharedBatch:
 
 
 class SharedBatches:
-    __slots__ = ("_read", "topic")
+    """`fresh`: the topic has been brought up to date, which is done once for all."""
+
+    __slots__ = ("_read", "fresh", "topic")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
+        self.fresh = False
         self._read: dict[tuple[int, ReadOptions], SharedBatch] = {}
 
     def read(self, from_seq: int, options: ReadOptions) -> SharedBatch:

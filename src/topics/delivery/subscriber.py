@@ -135,7 +135,9 @@ class Subscriber:
             self.remove(topic)
             sink.topic_deleted(feed, log.head_seq)
             return False
-        self._engine.refresh(topic)
+        if not shared.fresh:
+            self._engine.refresh(topic)
+            shared.fresh = True
         options = feed.options
         if options.own_nodes and not topic.config.dedupe_node:
             options = options._replace(own_nodes=frozenset())

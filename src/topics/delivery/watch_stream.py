@@ -111,17 +111,16 @@ class WatchStream:
         return False
 
     def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
-        text = sse.record_event(feed, shared, from_seq, head_seq)
-        if self._single:
-            key = ("sse-single", from_seq)
-            whole = shared.texts.get(key)
-            if whole is None:
-                whole = shared.texts[key] = b"id: %b\n%b" % (self._advance(feed), text)
-            else:
-                self._session.positions[feed.topic.name].cursor = feed.cursor
-            self._write(whole)
+        # Hot. Streams of this topic alone that stand at the same place have the same id, too: one text for all.
+        key = ("sse-single", from_seq)
+        text = shared.texts.get(key) if self._single else None
+        if text is None:
+            text = b"id: %b\n%b" % (self._advance(feed), sse.record_event(feed, shared, from_seq, head_seq))
+            if self._single:
+                shared.texts[key] = text
         else:
-            self._write(b"id: %b\n%b" % (self._advance(feed), text))
+            self._session.positions[feed.topic.name].cursor = feed.cursor
+        self._write(text)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         reason = gap.reason.value
