@@ -19,8 +19,9 @@ FLAGS = (
 OpenPage = Callable[[str, str], Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not longer than a module: as long as it lives, its event loop counts as running in this thread."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip("there is no Chromium on the PATH (on Debian: apt-get install chromium)")
