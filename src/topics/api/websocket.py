@@ -167,6 +167,8 @@ class WebSocketConnection:
             self._carry_out(decode_command(message))
         except Busy as busy:
             self._busy = True
+            if self._channel is not None:
+                self._channel.pause_reading()  # what comes meanwhile waits with the client, not here
             self._spawn(self._ask_again(message, busy))
         except TopicsError as error:
             self._refuse(request_id_of(message), error)
@@ -180,6 +182,8 @@ class WebSocketConnection:
             self._commands.appendleft(message)
         self._busy = False
         self._work()
+        if self._channel is not None and not self._busy:
+            self._channel.resume_reading()
 
     def _carry_out(self, command: Command) -> None:
         match command:
