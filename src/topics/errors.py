@@ -51,6 +51,13 @@ class TopicNotFound(NotFound):
         super().__init__(f'topic "{topic}" does not exist', topic=topic)
 
 
+class CursorNotFound(NotFound):
+    """The topic has no named cursor of this name. Create it with PUT."""
+
+    def __init__(self, topic: str, cursor: str) -> None:
+        super().__init__(f'topic "{topic}" has no cursor "{cursor}"', topic=topic, cursor=cursor)
+
+
 class MethodNotAllowed(TopicsError):
     """The path exists but not for this method. The `Allow` header lists those it takes."""
 

@@ -73,7 +73,7 @@ class ApiApplication:
         return response
 
     def _authorise(self, request: Request) -> tuple[Route, Call]:
-        route, name = self._routes.find(request.method, request.path)
+        route, name, item = self._routes.find(request.method, request.path)
         if not route.always:
             self._readiness.require()
         key = ANYBODY
@@ -82,7 +82,7 @@ class ApiApplication:
             if name and "{topic}" in route.path:
                 key.require_name(name)
             self._in_flight.check(key)
-        return route, Call(request, name, key, self._clock)
+        return route, Call(request, name, item, key, self._clock)
 
     def _key_for(self, route: Route, request: Request) -> Key:
         if route.open or (route.probe and not self._probe_auth):

@@ -10,13 +10,14 @@ from topics.wire.responses import Performance
 
 
 class Call:
-    """`name` is the name in the path, percent-decoded; empty where the path has none."""
+    """`name` and `item` are the names in the path, percent-decoded; empty where the path has none."""
 
-    __slots__ = ("_clock", "key", "name", "request")
+    __slots__ = ("_clock", "item", "key", "name", "request")
 
-    def __init__(self, request: Request, name: str, key: Key, clock: Clock) -> None:
+    def __init__(self, request: Request, name: str, item: str, key: Key, clock: Clock) -> None:
         self.request = request
         self.name = name
+        self.item = item
         self.key = key
         self._clock = clock
 

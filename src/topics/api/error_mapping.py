@@ -15,6 +15,7 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.Forbidden: (403, "forbidden"),
     errors.NotFound: (404, "not_found"),
     errors.TopicNotFound: (404, "topic_not_found"),
+    errors.CursorNotFound: (404, "cursor_not_found"),
     errors.MethodNotAllowed: (405, "method_not_allowed"),
     errors.NotAcceptable: (406, "not_acceptable"),
     errors.UpgradeRequired: (426, "upgrade_required"),

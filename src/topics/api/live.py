@@ -10,6 +10,7 @@ from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled, TopicNotFound
 from topics.model.names import check_topic_name
 from topics.model.read_options import ReadOptions
+from topics.model.tag_match import parse_match
 from topics.wire.live_requests import ReadWishes, TopicStart
 
 
@@ -68,6 +69,7 @@ def read_options(wishes: ReadWishes, limit_max: int, node_bytes_max: int) -> Rea
         include_meta=wishes.include_meta,
         include_data=wishes.include_data,
         own_nodes=own_nodes(wishes.node, node_bytes_max),
+        match=None if wishes.match is None else parse_match(wishes.match),
     )
 
 

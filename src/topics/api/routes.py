@@ -6,6 +6,7 @@ Matching, authorisation, 404, 405 and the OpenAPI document all read this one tab
 from typing import Any
 
 from topics.api.auth import Scope
+from topics.api.handlers.bulk import BulkHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
@@ -14,12 +15,16 @@ from topics.api.handlers.websocket import WebSocketHandlers
 from topics.api.routing import Parameter, Route, RouteTable
 from topics.model.config import TopicConfigPatch
 from topics.wire.live_requests import WatchRequest
-from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
+from topics.wire.requests import DeleteRecordsRequest, DiffRequest, PutCursorRequest, WriteRequest
 from topics.wire.responses import (
+    CursorList,
+    CursorResponse,
+    DeleteCursorResponse,
     DeleteRecordsResponse,
     DeleteTopicResponse,
     DiffResponse,
     Health,
+    LossList,
     PutTopicResponse,
     Ready,
     TopicPage,
@@ -39,6 +44,7 @@ def route_table(
     records: RecordHandlers,
     watch: WatchHandlers,
     websocket: WebSocketHandlers,
+    bulk: BulkHandlers,
     probes: ProbeHandlers,
 ) -> RouteTable:
     return RouteTable(
@@ -46,9 +52,72 @@ def route_table(
             *_topic_routes(topics),
             *_record_routes(records),
             *_live_routes(watch, websocket),
+            *_bulk_routes(bulk),
             *_probe_routes(probes),
         ]
     )
+
+
+def _bulk_routes(bulk: BulkHandlers) -> list[Route]:
+    """Extensions: additions to the documented surface."""
+    cursor = f"{_TOPIC}/cursors/{{cursor}}"
+    number: dict[str, object] = {"type": "integer", "minimum": 0}
+    return [
+        Route(
+            "PUT",
+            cursor,
+            bulk.put_cursor,
+            Scope.WRITE,
+            "Extension: remember how far somebody has read",
+            {200: CursorResponse},
+            (*_ON_BODY, 404),
+            body=PutCursorRequest,
+            body_required=True,
+        ),
+        Route(
+            "GET", cursor, bulk.get_cursor, Scope.READ, "Extension: a named cursor", {200: CursorResponse}, (400, 404)
+        ),
+        Route(
+            "DELETE",
+            cursor,
+            bulk.delete_cursor,
+            Scope.WRITE,
+            "Extension: forget a named cursor",
+            {200: DeleteCursorResponse},
+            (400, 404),
+        ),
+        Route(
+            "GET",
+            f"{_TOPIC}/cursors",
+            bulk.list_cursors,
+            Scope.READ,
+            "Extension: all named cursors",
+            {200: CursorList},
+            (400, 404),
+        ),
+        Route(
+            "GET",
+            f"{_TOPIC}/losses",
+            bulk.losses,
+            Scope.READ,
+            "Extension: what was lost involuntarily, and why",
+            {200: LossList},
+            (400, 404),
+        ),
+        Route(
+            "GET",
+            f"{_TOPIC}/export",
+            bulk.export,
+            Scope.READ,
+            "Extension: a range as newline-delimited JSON, with a trailer",
+            {200: "application/x-ndjson"},
+            (400, 404),
+            parameters=(
+                Parameter("from_seq", number, "Exclusive; 0 is from the earliest record."),
+                Parameter("to_seq", number, "Inclusive; default is the current head."),
+            ),
+        ),
+    ]
 
 
 def _live_routes(watch: WatchHandlers, websocket: WebSocketHandlers) -> list[Route]:

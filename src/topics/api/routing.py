@@ -13,6 +13,7 @@ Answer = Response | Coroutine[Any, Any, Response]
 Handler = Callable[[Call], Answer]
 
 
+_STAR = ord("*")
 _PERCENT = ord("%")  # searching bytes for a number is several times faster than for bytes
 
 
@@ -27,7 +28,7 @@ class Parameter(NamedTuple):
 
 class Route(NamedTuple):
     method: str
-    path: str  # with at most one parameter, written {topic}, as the third segment
+    path: str  # parameters, written {topic}, are the third and the fifth segment
     handler: Handler
     scope: Scope
     summary: str
@@ -55,29 +56,35 @@ class RouteTable:
             methods = self._methods_by_path.setdefault("/".join(segments).encode(), {})
             methods[route.method.encode()] = route
 
-    def find(self, method: bytes, path: bytes) -> tuple[Route, str]:
-        """The route and the name in its path. Hot: once per request."""
-        methods = self._methods_by_path.get(path) if b"*" not in path else None
-        name = ""
+    def find(self, method: bytes, path: bytes) -> tuple[Route, str, str]:
+        """The route, the name in its path and the name after that. Hot: once per request."""
+        methods = self._methods_by_path.get(path) if _STAR not in path else None
+        name = item = ""
         if methods is None:
             segments = path.split(b"/", 4)
             if len(segments) > 3 and segments[3]:
-                raw_name = segments[3]
-                segments[3] = b"*"
+                raw_name, segments[3] = segments[3], b"*"
+                raw_item = b""
                 methods = self._methods_by_path.get(b"/".join(segments))
+                if methods is None and len(segments) == 5:
+                    collection, _, raw_item = segments[4].partition(b"/")
+                    if raw_item and b"/" not in raw_item:
+                        segments[4] = collection + b"/*"
+                        methods = self._methods_by_path.get(b"/".join(segments))
                 if methods is not None:
                     name = _decode_name(raw_name)
+                    item = _decode_name(raw_item) if raw_item else ""
             if methods is None:
                 raise NotFound(f"there is nothing at {path[:200].decode('latin-1')}")
         route = methods.get(method)
         if route is None:
             if method == b"HEAD" and b"GET" in methods:
-                return methods[b"GET"], name
+                return methods[b"GET"], name, item
             allowed = sorted(known.decode() for known in methods)
             if "GET" in allowed:
                 allowed.append("HEAD")
             raise MethodNotAllowed(method[:20].decode("latin-1"), tuple(allowed))
-        return route, name
+        return route, name, item
 
 
 def _decode_name(raw: bytes) -> str:

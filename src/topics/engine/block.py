@@ -92,7 +92,7 @@ class AnyBlock(Protocol):
         ...
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
-        """The text of the chosen live positions. A reader's own record becomes an empty text."""
+        """The text of the chosen live positions. A record left out for this reader becomes an empty text."""
         ...
 
 
@@ -296,10 +296,10 @@ class Block:
                 fragment if tag is None else with_tag(fragment, tag)
                 for fragment, tag in zip(fragments, map(self.tags.__getitem__, chosen), strict=True)
             ]
-        if options.own_nodes:
-            own_nodes = options.own_nodes
+        if options.leaves_out:
+            wants, nodes, tags = options.wants, self.nodes, self.tags
             fragments = [
-                b"" if self.nodes[position] in own_nodes else fragment
+                fragment if wants(nodes[position], tags[position]) else b""
                 for fragment, position in zip(fragments, chosen, strict=True)
             ]
         return fragments

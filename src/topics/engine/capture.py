@@ -5,7 +5,7 @@ from collections.abc import Callable
 from topics.engine.block import AnyBlock, Block
 from topics.engine.topic import Topic
 from topics.model.capture import BlockCapture, Columns, TopicCapture
-from topics.model.image import KeyImage, TopicImage
+from topics.model.image import CursorImage, KeyImage, LossImage, TopicImage
 
 Seal = Callable[[Topic, Block], AnyBlock]
 
@@ -41,6 +41,8 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
                 if resident_from is None or write.first_seq < resident_from
             ],
             segments=[],
+            cursors=[CursorImage(name, cursor.seq, cursor.updated_ts) for name, cursor in topic.cursors.items()],
+            losses=[LossImage(*loss) for loss in topic.losses],
         ),
         blocks=[_capture_block(block) for block in log.blocks if not log.is_resident(block)],
     )

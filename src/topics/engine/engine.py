@@ -17,7 +17,7 @@ from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import AnyBlock, Batch
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.registry import Registry
-from topics.engine.topic import Staged, Topic
+from topics.engine.topic import NamedCursor, Staged, Topic
 from topics.engine.topic_log import ReadBatch, TopicLog
 from topics.errors import (
     InvalidRequest,
@@ -28,6 +28,7 @@ from topics.errors import (
     TopicNotFound,
 )
 from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
+from topics.model.gap import GapReason
 from topics.model.names import check_topic_name
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
@@ -238,6 +239,10 @@ class Engine:
             options = options._replace(own_nodes=frozenset())
         return topic, topic.log.read(from_seq, options)
 
+    def cursor_at(self, name: str, ts: int) -> int:
+        """Where to begin for records of `ts` or later."""
+        return self.topic(name).log.cursor_at(ts)
+
     def delete_records(self, name: str, before_seq: int | None, match: TagMatch | None) -> DeletedRecords:
         """Removes records for good, by seq and/or by tag."""
         if self._pending:
@@ -274,6 +279,39 @@ class Engine:
                 topic.noted_ttl_seq = topic.log.ttl_lost_seq
                 if topic.config.durability is not Durability.EPHEMERAL:
                     self._journal.watermark(topic.topic_id, now_ms, topic.noted_ttl_seq)
+
+    # Named cursors
+
+    def put_cursor(self, name: str, cursor: str, seq: int) -> tuple[Topic, Commit | None]:
+        """Remembers how far somebody has read."""
+        topic = self._topic_for_cursor(name, cursor)
+        if cursor not in topic.cursors and len(topic.cursors) >= limits.CURSORS_PER_TOPIC_MAX:
+            raise Throttled(
+                f'topic "{name}" has {limits.CURSORS_PER_TOPIC_MAX} named cursors, as many as it may',
+                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
+                limit="max_cursors",
+                max=limits.CURSORS_PER_TOPIC_MAX,
+            )
+        return topic, self._set_cursor(topic, cursor, seq)
+
+    def delete_cursor(self, name: str, cursor: str) -> tuple[bool, Commit | None]:
+        topic = self._topic_for_cursor(name, cursor)
+        if cursor not in topic.cursors:
+            return False, None
+        return True, self._set_cursor(topic, cursor, None)
+
+    def _topic_for_cursor(self, name: str, cursor: str) -> Topic:
+        check_topic_name(cursor, "cursor")
+        if self._pending:
+            self._await_control(name)
+        return self.topic(name, wait=False)
+
+    def _set_cursor(self, topic: Topic, cursor: str, seq: int | None) -> Commit | None:
+        now_ms = self._clock.now_ms()
+        self._journal.admit(topic.topic_id)
+        commit = self._journal.set_cursor(topic.topic_id, now_ms, cursor, seq)
+        self._when_durable(topic.name, commit, lambda: self.apply_cursor(topic, cursor, seq, now_ms))
+        return commit
 
     # Deciding
 
@@ -461,6 +499,13 @@ class Engine:
             self._evict(topic)
         self._changed.add(topic)
 
+    def apply_cursor(self, topic: Topic, cursor: str, seq: int | None, ts: int) -> None:
+        if seq is None:
+            topic.cursors.pop(cursor, None)
+        else:
+            topic.cursors[cursor] = NamedCursor(seq, ts)
+        self._changed.add(topic)
+
     def apply_append(self, topic: Topic, batch: Batch, timestamps: "array[int]") -> None:
         """Publishes a batch: from here on readers see it."""
         blocks = topic.log.blocks
@@ -485,8 +530,9 @@ class Engine:
         return deleted
 
     def apply_expired(self, topic: Topic, ttl_lost_seq: int) -> None:
-        bytes_before, count_before = topic.log.bytes, topic.log.count
+        bytes_before, count_before, first_seq = topic.log.bytes, topic.log.count, topic.log.earliest_seq
         topic.log.expire_through(ttl_lost_seq)
+        topic.losses.note(first_seq, topic.log.ttl_lost_seq, GapReason.TTL, topic.log.last_ts)
         self._account(topic, bytes_before, count_before)
 
     def recount(self, topic: Topic, count: Callable[[AnyBlock, int], None]) -> None:
@@ -520,18 +566,21 @@ class Engine:
         """The topic after its TTL has been applied at `now_ms`; see `TopicLog.expire` for `wait`."""
         if topic.config.ttl_ms:
             log = topic.log
-            bytes_before, count_before = log.bytes, log.count
+            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
             topic.expire(now_ms, wait=wait)
             if count_before != log.count:
+                topic.losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
                 self._account(topic, bytes_before, count_before)
         return topic
 
     def _evict(self, topic: Topic) -> None:
         config, log = topic.config, topic.log
         if config.cap_records or config.cap_bytes:
-            bytes_before, count_before = log.bytes, log.count
+            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
             log.evict(config.cap_records, config.cap_bytes)
-            self._account(topic, bytes_before, count_before)
+            if count_before != log.count:
+                topic.losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
+                self._account(topic, bytes_before, count_before)
 
     def _account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
         self.bytes_live += topic.log.bytes - bytes_before

@@ -87,6 +87,10 @@ class Journal(Protocol):
         """Makes sure no seq up to `ceiling` is given out again, whatever is lost. Always gated."""
         ...
 
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
+        """Keeps a named cursor; None forgets it. Always gated."""
+        ...
+
     def barrier_of(self, topic_id: int) -> Commit | None:
         """Done when everything this topic has handed over so far is durable."""
         ...
@@ -134,6 +138,9 @@ class NoJournal:
         return None
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> None:
+        return None
+
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> None:
         return None
 
     def barrier_of(self, topic_id: int) -> None:

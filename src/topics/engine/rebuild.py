@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.engine import Engine
 from topics.engine.idempotency import RememberedWrite
-from topics.engine.topic import Topic
+from topics.engine.topic import NamedCursor, Topic
 from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability, TopicConfig
+from topics.model.gap import GapReason
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import TopicCreated
+from topics.model.operation import CursorSet, TopicCreated
 from topics.model.payload import split_payload
 from topics.model.record import RECORD_OVERHEAD_BYTES, fragment_of
 from topics.model.tag_match import TagMatch
@@ -71,6 +72,10 @@ class Rebuild:
         topic.last_write_ts = image.last_write_ts
         topic.noted_ttl_seq = image.ttl_lost_seq
         topic.ceiling = topic.requested_ceiling = image.ceiling
+        for cursor in image.cursors:
+            topic.cursors[cursor.name] = NamedCursor(cursor.seq, cursor.updated_ts)
+        for loss in image.losses:
+            topic.losses.note(loss.gap_from, loss.gap_to, loss.reason, loss.ts)
         for key in image.keys:
             topic.keys.restore(key.key, RememberedWrite(key.first_seq, key.record_count, key.at_ms))
         self._by_id[topic.topic_id] = topic
@@ -88,6 +93,10 @@ class Rebuild:
     def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None:
         if topic := self._by_id.get(topic_id):
             self._engine.apply_config(topic, config, ts)
+
+    def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None:
+        if topic := self._by_id.get(topic_id):
+            self._engine.apply_cursor(topic, cursor.name, cursor.seq, ts)
 
     def topic_deleted(self, topic_id: int) -> None:
         if topic := self._by_id.pop(topic_id, None):
@@ -149,6 +158,8 @@ class Rebuild:
                 given_out = topic.ceiling if heads is None else heads.get(topic.topic_id, 0)
                 if given_out > log.head_seq:
                     log.lose(log.head_seq + 1, given_out)
+            for first_seq, last_seq in log.lost_ranges:
+                topic.losses.note(first_seq, last_seq, GapReason.CRASH, log.last_ts)
             topic.assigned_seq = log.head_seq
             topic.assigned_ts = log.last_ts
             self._engine.apply_add_topic(topic)

@@ -11,6 +11,7 @@ from topics import limits
 from topics.engine.block import Batch
 from topics.engine.idempotency import IdempotencyKeys
 from topics.engine.journal import Commit
+from topics.engine.losses import LossLedger
 from topics.engine.priority import effective_priority
 from topics.engine.topic_log import TopicLog
 from topics.model.config import TopicConfig
@@ -25,6 +26,13 @@ class Staged(NamedTuple):
     commit: Commit
 
 
+class NamedCursor(NamedTuple):
+    """How far somebody has read, kept for them under a name."""
+
+    seq: int
+    updated_ts: int
+
+
 class Topic:
     """`topic_id` is never used twice, so it also tells this instance from an earlier one of the same name."""
 
@@ -35,12 +43,14 @@ class Topic:
         "assigned_ts",
         "ceiling",
         "config",
+        "cursors",
         "deleted",
         "durable_seq",
         "keys",
         "last_read_ts",
         "last_write_ts",
         "log",
+        "losses",
         "name",
         "noted_ttl_seq",
         "requested_ceiling",
@@ -57,6 +67,8 @@ class Topic:
         self.config = config
         self.log = log
         self.keys = IdempotencyKeys()
+        self.cursors: dict[str, NamedCursor] = {}
+        self.losses = LossLedger()
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.deleted = False

@@ -287,6 +287,16 @@ class TopicLog:
                 return Gap(from_seq + 1, last, GapReason.CRASH)
         return None
 
+    def cursor_at(self, ts: int) -> int:
+        """The cursor before the first live record of `ts` or later; 0 when all that is left is that late."""
+        if self.count == 0 or ts <= self.blocks[0].first_ts:
+            return 0
+        for block in self.blocks:
+            if ts <= block.last_ts:
+                block.prepare()
+                return block.first_seq + block.expired_before(ts) - 1
+        return self.head_seq
+
     def read(self, from_seq: int, options: ReadOptions) -> ReadBatch:
         """The records after `from_seq`, within the limits. Hot: a slice of fragments where possible.
 

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from topics.model.config import TopicConfig
+from topics.model.gap import GapReason
 
 
 class SegmentImage(Struct, frozen=True, array_like=True):
@@ -27,6 +28,19 @@ class KeyImage(Struct, frozen=True, array_like=True):
     at_ms: int
 
 
+class CursorImage(Struct, frozen=True, array_like=True):
+    name: str
+    seq: int
+    updated_ts: int
+
+
+class LossImage(Struct, frozen=True, array_like=True):
+    gap_from: int
+    gap_to: int
+    reason: GapReason
+    ts: int
+
+
 class TopicImage(Struct, frozen=True, kw_only=True):
     topic_id: int
     name: str
@@ -42,3 +56,5 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     last_write_ts: int | None
     keys: list[KeyImage]
     segments: list[SegmentImage]
+    cursors: list[CursorImage] = []
+    losses: list[LossImage] = []

@@ -14,8 +14,18 @@ class TopicCreated(Struct, frozen=True):
     ceiling: int = 0
 
 
-class ConfigUpdated(Struct, frozen=True):
-    config: TopicConfig
+class CursorSet(Struct, frozen=True):
+    """A named cursor; without a seq it is forgotten."""
+
+    name: str
+    seq: int | None = None
+
+
+class ConfigUpdated(Struct, frozen=True, omit_defaults=True):
+    """What is kept with a topic changed: its configuration, or a named cursor."""
+
+    config: TopicConfig | None = None
+    cursor: CursorSet | None = None
 
 
 class RecordsDeleted(Struct, frozen=True):

@@ -1,12 +1,14 @@
-"""How a reader wants records: how many, how they are rendered, and whose are left out."""
+"""How a reader wants records: how many, how they are rendered, and which are left out."""
 
 from typing import NamedTuple
 
 from topics import limits
+from topics.model.tag_match import TagMatch
 
 
 class ReadOptions(NamedTuple):
-    """`own_nodes`: the reader's identities, whose records it does not get. `to_seq`: the last seq it may see."""
+    """`own_nodes`: the reader's identities, whose records it does not get. `to_seq`: the last seq it may see.
+    `match`: only records with such a tag."""
 
     limit: int
     bytes_max: int
@@ -15,3 +17,15 @@ class ReadOptions(NamedTuple):
     include_data: bool = True
     own_nodes: frozenset[str] = frozenset()
     to_seq: int = limits.U64_MAX
+    match: TagMatch | None = None
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some live records may not be for this reader."""
+        return bool(self.own_nodes) or self.match is not None
+
+    def wants(self, node: str | None, tag: str | None) -> bool:
+        """Whether a record with this node and tag is for this reader."""
+        if node is not None and node in self.own_nodes:
+            return False
+        return self.match is None or self.match.matches(tag)

@@ -11,6 +11,12 @@ class TagMatch(NamedTuple):
     text: str
     is_prefix: bool
 
+    def matches(self, tag: str | None) -> bool:
+        """A record without a tag is never matched."""
+        if tag is None:
+            return False
+        return tag.startswith(self.text) if self.is_prefix else tag == self.text
+
 
 def parse_match(value: object, field: str = "match") -> TagMatch:
     if isinstance(value, str):

@@ -7,6 +7,7 @@ from topics import limits
 from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
+from topics.api.handlers.bulk import BulkHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.records import RecordHandlers
 from topics.api.handlers.topics import TopicHandlers
@@ -142,6 +143,7 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
             node_bytes_max=settings.node_bytes_max,
         ),
         WebSocketHandlers(live, new_websocket),
+        BulkHandlers(engine, live, call_later),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
     )
     openapi = openapi_document(routes)

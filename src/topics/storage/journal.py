@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import TopicConfig
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.record import payload_of
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
@@ -93,6 +93,10 @@ class DiskJournal(Generic[T]):
 
     def update_config(self, topic_id: int, ts: int, config: TopicConfig) -> T | None:
         return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, ConfigUpdated(config), gated=True)
+
+    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> T | None:
+        body = ConfigUpdated(cursor=CursorSet(cursor, seq))
+        return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, body, gated=True)
 
     def delete_topic(self, topic_id: int, ts: int) -> T | None:
         ticket = self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)

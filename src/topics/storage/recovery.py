@@ -11,7 +11,7 @@ import msgspec
 
 from topics.model.config import TopicConfig
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.tag_match import TagMatch
 from topics.storage import paths, snapshot
 from topics.storage.errors import CorruptFile
@@ -38,6 +38,8 @@ class RecoveryTarget(Protocol):
     def topic_created(self, topic_id: int, ts: int, created: TopicCreated) -> None: ...
 
     def config_updated(self, topic_id: int, ts: int, config: TopicConfig) -> None: ...
+
+    def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None: ...
 
     def topic_deleted(self, topic_id: int) -> None: ...
 
@@ -151,7 +153,11 @@ class Recovery:
             self._highest_topic_id = max(self._highest_topic_id, topic_id)
             target.topic_created(topic_id, ts, _created(payload))
         elif kind == FrameKind.CONFIG_UPDATE:
-            target.config_updated(topic_id, ts, _updated(payload).config)
+            updated = _updated(payload)
+            if updated.config is not None:
+                target.config_updated(topic_id, ts, updated.config)
+            if updated.cursor is not None:
+                target.cursor_set(topic_id, ts, updated.cursor)
         elif kind == FrameKind.TOPIC_DELETE:
             target.topic_deleted(topic_id)
         elif kind == FrameKind.DELETE:

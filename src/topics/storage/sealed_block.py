@@ -125,20 +125,20 @@ class SealedBlock:
         if len(records) != len(chosen):
             records = [records[position - first] for position in chosen]
         fragments: list[bytes] = []
-        for seq, ts, node_bytes, tag, payload in records:
-            node = None
-            if node_bytes is not None:
-                node = node_bytes.decode()
-                if node in options.own_nodes:
-                    fragments.append(b"")
-                    continue
+        leaves_out = options.leaves_out
+        for seq, ts, node_bytes, tag_bytes, payload in records:
+            node = None if node_bytes is None else node_bytes.decode()
+            tag = None if tag_bytes is None else tag_bytes.decode()
+            if leaves_out and not options.wants(node, tag):
+                fragments.append(b"")
+                continue
             fragment, meta_at = fragment_of(seq, ts, node, payload)
             if not options.include_data:
                 fragment = without_data(fragment)
             elif meta_at and not options.include_meta:
                 fragment = without_meta(fragment, meta_at)
             if options.include_tags and tag is not None:
-                fragment = with_tag(fragment, tag.decode())
+                fragment = with_tag(fragment, tag)
             fragments.append(fragment)
         return fragments
 

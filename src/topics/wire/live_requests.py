@@ -40,6 +40,9 @@ class ReadWishes(Struct):
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
+    match: Annotated[
+        str | list[str] | None, Meta(description="Extension. Only records whose tag matches, as in a delete.")
+    ] = None
 
     def __post_init__(self) -> None:
         check_u64(self.limit, "limit")

@@ -46,11 +46,27 @@ class DiffRequest(Struct, gc=False):
     include_tags: bool = False
     include_meta: bool = True
     wait_ms: Annotated[Unsigned, Meta(description="Long poll; at most 30000.")] = 0
+    to_seq: Annotated[Unsigned | None, Meta(description="Extension. Inclusive: no record with a greater $seq.")] = None
+    from_ts: Annotated[Unsigned | None, Meta(description="Extension. Skip records with a smaller $ts (ms).")] = None
+    match: Annotated[
+        str | list[str] | None, Meta(description="Extension. Only records whose tag matches, as in a delete.")
+    ] = None
 
     def __post_init__(self) -> None:
+        check_u64(self.to_seq, "to_seq")
+        check_u64(self.from_ts, "from_ts")
         check_u64(self.from_seq, "from_seq")
         check_u64(self.limit, "limit")
         check_u64(self.wait_ms, "wait_ms")
+
+
+class PutCursorRequest(Struct):
+    """Remembers how far somebody has read."""
+
+    seq: Annotated[Unsigned, Meta(description="The last seq dealt with.")]
+
+    def __post_init__(self) -> None:
+        check_u64(self.seq, "seq")
 
 
 class DeleteRecordsRequest(Struct):

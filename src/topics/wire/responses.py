@@ -47,6 +47,7 @@ class TopicState(Struct):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
 
@@ -127,6 +128,49 @@ class DeleteRecordsResponse(Struct):
     head_seq: int
     count: int
     bytes: int
+    performance: Performance
+
+
+class CursorState(Struct):
+    """A named cursor, and how far behind the head it is."""
+
+    topic: str
+    name: str
+    seq: int
+    head_seq: int
+    lag: int
+    updated_ts: int
+
+
+class CursorResponse(CursorState, kw_only=True):
+    performance: Performance
+
+
+class CursorList(Struct):
+    topic: str
+    cursors: list[CursorState]
+    performance: Performance
+
+
+class DeleteCursorResponse(Struct):
+    topic: str
+    name: str
+    deleted: bool
+    performance: Performance
+
+
+class LossOut(Struct):
+    """Both ends are inclusive; `ts` is when the loss was last seen to go on."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+    ts: int
+
+
+class LossList(Struct):
+    topic: str
+    losses: list[LossOut]
     performance: Performance
 
 

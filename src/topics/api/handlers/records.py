@@ -81,9 +81,15 @@ class RecordHandlers:
             include_tags=body.include_tags,
             include_meta=body.include_meta,
             own_nodes=own_nodes(body.node, self._node_bytes_max),
+            to_seq=limits.U64_MAX if body.to_seq is None else body.to_seq,
+            match=None if body.match is None else parse_match(body.match),
         )
-        topic, batch = self._engine.read(call.name, body.from_seq, options)
-        if body.wait_ms and not batch.fragments and batch.gap is None:
+        from_seq = body.from_seq
+        if body.from_ts is not None:
+            from_seq = max(from_seq, self._engine.cursor_at(call.name, body.from_ts))
+        topic, batch = self._engine.read(call.name, from_seq, options)
+        may_wait = body.wait_ms and batch.next_from_seq < options.to_seq
+        if may_wait and not batch.fragments and batch.gap is None:
             wait_ms = clamp(body.wait_ms, 0, limits.DIFF_WAIT_MS_MAX)
             return self._wait(call, topic, batch.next_from_seq, options, wait_ms)
         return _diff_response(call, topic, batch)

@@ -54,6 +54,7 @@ class TopicHandlers:
             effective_priority=topic.effective_priority(self._clock.now_ms()),
             last_write_ts=topic.last_write_ts,
             last_read_ts=topic.last_read_ts,
+            epoch=topic.topic_id,
             performance=call.performance(),
             queue=_queue_counters(topic) if topic.config.type is TopicType.QUEUE else UNSET,
         )

@@ -1,0 +1,83 @@
+"""Extensions for readers in bulk: named cursors, the ledger of losses, and the export of a range."""
+
+from msgspec.json import encode
+
+from topics import limits
+from topics.api.call import Call
+from topics.api.http import Response, Streaming
+from topics.api.live import LiveConnections
+from topics.api.routing import Answer
+from topics.api.waiting import once_committed
+from topics.delivery.export_stream import ExportStream
+from topics.delivery.hub import CallLater
+from topics.engine.engine import Engine
+from topics.engine.topic import NamedCursor, Topic
+from topics.errors import CursorNotFound, InvalidRequest
+from topics.wire.requests import PutCursorRequest
+from topics.wire.responses import (
+    CursorList,
+    CursorResponse,
+    CursorState,
+    DeleteCursorResponse,
+    LossList,
+    LossOut,
+)
+
+NDJSON = b"application/x-ndjson"
+
+
+class BulkHandlers:
+    def __init__(self, engine: Engine, connections: LiveConnections, call_later: CallLater) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._call_later = call_later
+
+    def put_cursor(self, call: Call) -> Answer:
+        topic, commit = self._engine.put_cursor(call.name, call.item, call.body(PutCursorRequest).seq)
+        return once_committed(commit, lambda: _cursor_response(call, topic, topic.cursors[call.item]))
+
+    def get_cursor(self, call: Call) -> Response:
+        topic = self._engine.topic(call.name, wait=False)
+        cursor = topic.cursors.get(call.item)
+        if cursor is None:
+            raise CursorNotFound(call.name, call.item)
+        return _cursor_response(call, topic, cursor)
+
+    def list_cursors(self, call: Call) -> Response:
+        topic = self._engine.topic(call.name, wait=False)
+        states = [CursorState(*_cursor_fields(topic, name, cursor)) for name, cursor in sorted(topic.cursors.items())]
+        return Response(200, encode(CursorList(topic.name, states, call.performance())))
+
+    def delete_cursor(self, call: Call) -> Answer:
+        deleted, commit = self._engine.delete_cursor(call.name, call.item)
+
+        def reply() -> Response:
+            return Response(200, encode(DeleteCursorResponse(call.name, call.item, deleted, call.performance())))
+
+        return once_committed(commit, reply)
+
+    def losses(self, call: Call) -> Response:
+        topic = self._engine.topic(call.name)
+        losses = [LossOut(loss.gap_from, loss.gap_to, loss.reason, loss.ts) for loss in topic.losses]
+        return Response(200, encode(LossList(topic.name, losses, call.performance())))
+
+    def export(self, call: Call) -> Response:
+        query = call.query
+        topic = self._engine.topic(call.name, touch=True)
+        from_seq = query.number("from_seq", 0, limits.U64_MAX)
+        to_seq = min(query.number("to_seq", topic.log.head_seq, limits.U64_MAX), topic.log.head_seq)
+        if from_seq > topic.log.head_seq:
+            raise InvalidRequest.in_field("from_seq", f"is beyond the head of the topic, {topic.log.head_seq}")
+        release = self._connections.enter(call.key)
+        stream = ExportStream(self._engine, topic, from_seq, to_seq, self._call_later, release)
+        return Streaming(stream, NDJSON)
+
+
+def _cursor_fields(topic: Topic, name: str, cursor: NamedCursor) -> tuple[str, str, int, int, int, int]:
+    head_seq = topic.log.head_seq
+    return topic.name, name, cursor.seq, head_seq, max(head_seq - cursor.seq, 0), cursor.updated_ts
+
+
+def _cursor_response(call: Call, topic: Topic, cursor: NamedCursor) -> Response:
+    fields = _cursor_fields(topic, call.item, cursor)
+    return Response(200, encode(CursorResponse(*fields, performance=call.performance())))

@@ -1,0 +1,56 @@
+"""The ledger of involuntary loss of one topic: which seqs, why, and when that was last seen to go on.
+
+Caps and TTLs take seqs from the front, in order; a crash takes them anywhere. Bounded: beyond `LOSSES_PER_TOPIC_MAX`
+entries the two oldest of a kind become one, so the ranges stay complete.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from topics import limits
+from topics.model.gap import GapReason
+
+
+class Loss(NamedTuple):
+    gap_from: int
+    gap_to: int
+    reason: GapReason
+    ts: int
+
+
+class LossLedger:
+    __slots__ = ("_crashes", "_evicted")
+
+    def __init__(self) -> None:
+        self._crashes: list[Loss] = []
+        self._evicted: list[Loss] = []
+
+    def __iter__(self) -> Iterator[Loss]:
+        return iter(sorted(self._crashes + self._evicted))
+
+    def note(self, gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
+        """What is noted already is passed over, so a loss may be told again after a restart."""
+        if reason is GapReason.CRASH:
+            _extend(self._crashes, gap_from, gap_to, reason, ts)
+            return
+        for crash in self._crashes:
+            if gap_from <= crash.gap_to and crash.gap_from <= gap_to:
+                _extend(self._evicted, gap_from, crash.gap_from - 1, reason, ts)
+                gap_from = crash.gap_to + 1
+        _extend(self._evicted, gap_from, gap_to, reason, ts)
+
+
+def _extend(entries: list[Loss], gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
+    """Adds a range above all there are; one that goes on where the last one of its reason ended makes it longer."""
+    if entries:
+        gap_from = max(gap_from, entries[-1].gap_to + 1)
+    if gap_from > gap_to:
+        return
+    if entries and entries[-1].reason is reason and entries[-1].gap_to + 1 == gap_from:
+        entries[-1] = Loss(entries[-1].gap_from, gap_to, reason, ts)
+        return
+    entries.append(Loss(gap_from, gap_to, reason, ts))
+    if len(entries) > limits.LOSSES_PER_TOPIC_MAX:
+        first, second = entries[:2]
+        merged = first.reason if first.reason is second.reason else GapReason.MIXED
+        entries[:2] = [Loss(first.gap_from, second.gap_to, merged, second.ts)]
