@@ -231,6 +231,8 @@ def refusal(answer: Answer) -> errors.TopicsError:
     match body.code:
         case "topic_not_found":
             error = errors.TopicNotFound(str(body.detail.get("topic", "")))
+        case "cursor_not_found":
+            error = errors.CursorNotFound(str(body.detail.get("topic", "")), str(body.detail.get("cursor", "")))
         case "throttled":
             error = errors.Throttled(body.message, retry_after_s=retry_after_s(answer) or 0)
         case "method_not_allowed":

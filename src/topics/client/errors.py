@@ -19,3 +19,6 @@ class UnexpectedReply(TopicsError):
 
 class ExportCut(TopicsError):
     """An export ended before its trailer, so it is not whole. Go on with another one after the last record."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f'the export of topic "{topic}" ended early: {reason}', topic=topic)

@@ -38,7 +38,7 @@ class StateReply(Struct):
     head_seq: int
     earliest_seq: int
     count: int
-    epoch: int = 0
+    epoch: int
 
 
 class ListedTopic(Struct):
@@ -87,10 +87,11 @@ class LossesReply(Struct):
 
 
 class ExportEnd(Struct):
-    """The last line of an export: where to go on, and what of the range is lost."""
+    """The last line of an export: where to go on, what of the range is lost, and why it ended early if it did."""
 
     next_from_seq: int
     tombstones: list[GapReply] = []
+    error: str | None = None
 
 
 class ExportTrailer(Struct):

@@ -131,10 +131,13 @@ class SyncClient:
                 if not line.endswith(b"\n") and len(line) >= limits.CLIENT_LINE_BYTES_MAX:
                     raise UnexpectedReply("a line of an export is too long", response.status)
                 item = core.export_line(line)
-                if isinstance(item, replies.ExportEnd):
+                if isinstance(item, replies.RecordReply):
+                    yield item
+                elif item.error is None:
                     return item
-                yield item
-        raise ExportCut(f'the export of topic "{topic}" ended early', topic=topic)
+                else:
+                    raise ExportCut(topic, item.error)
+        raise ExportCut(topic, "the connection was closed")
 
     # The socket
 

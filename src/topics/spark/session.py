@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ def local_session(
             "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install openjdk-17-jre-headless; "
             "on macOS: brew install openjdk@17; elsewhere set JAVA_HOME"
         )
+    # Spark would start whatever python3 is first in the path, which need not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (DEFAULTS | dict(settings or {})).items():
         builder = builder.config(key, value)
