@@ -87,7 +87,9 @@ class SyncClient:
         node: Sequence[str] = (),
     ) -> replies.DiffReply:
         """The records after `from_seq`, one reply's worth."""
-        return self.send(core.diff(topic, from_seq, to_seq=to_seq, from_ts=from_ts, limit=limit, match=match, node=node))
+        return self.send(
+            core.diff(topic, from_seq, to_seq=to_seq, from_ts=from_ts, limit=limit, match=match, node=node)
+        )
 
     def append(
         self,

@@ -34,8 +34,14 @@ def topic_ranges(client: SyncClient, topics: tuple[str, ...], prefix: str | None
 
 def seq_at(client: SyncClient, topic: str, ts: int) -> int | None:
     """The seq of the first live record of `ts` or later, or None if there is none."""
-    reply = client.read(topic, from_ts=ts, limit=1)
-    return reply.records[0].seq if reply.records else None
+    cursor = 0
+    while True:
+        reply = client.read(topic, cursor, from_ts=ts, limit=1)
+        if reply.records:
+            return reply.records[0].seq
+        if reply.next_from_seq <= cursor or reply.next_from_seq >= reply.head_seq:
+            return None
+        cursor = reply.next_from_seq
 
 
 def read_range(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:

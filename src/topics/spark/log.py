@@ -1,4 +1,4 @@
-"""A log as the readers use it: a running server, or the files of one. Which of the two is decided here and only here."""
+"""A log as the readers use it: a running server, or the files of one. Only this module knows which."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol

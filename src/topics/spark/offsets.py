@@ -26,8 +26,8 @@ class TopicRange(NamedTuple):
 
 
 class SeqRange(NamedTuple):
-    """Seqs of one topic to read: `start` is exclusive, `end` inclusive. `lost_from` is set when the topic is not the one
-    read before: what followed that seq is lost, how much is not known, and the range begins at its start."""
+    """Seqs of one topic to read: `start` is exclusive, `end` inclusive. `lost_from` is set when the topic is not the
+    one read before: from that seq on all is lost, how much is not known, and the range begins at the new start."""
 
     topic: str
     epoch: int
@@ -92,18 +92,20 @@ def limited(start: Offsets, end: Offsets, offsets_max: int) -> dict[str, Positio
 
 
 def _shares(sizes: Mapping[str, int], offsets_max: int) -> dict[str, int]:
-    """Integers in proportion to `sizes`: one each, the rest by largest remainder."""
-    shares = {topic: min(1, size) for topic, size in sizes.items()}
+    """Integers in proportion to `sizes`, by largest remainder; none below one where there is something."""
+    total = sum(sizes.values())
+    shares = {topic: max(min(1, size), offsets_max * size // total) for topic, size in sizes.items()}
     rest = offsets_max - sum(shares.values())
-    if rest <= 0:
-        return shares
-    left = {topic: size - shares[topic] for topic, size in sizes.items()}
-    total = sum(left.values())
-    for topic, size in left.items():
-        shares[topic] += rest * size // total
-    by_remainder = sorted(left, key=lambda topic: (-(rest * left[topic] % total), topic))
-    for topic in by_remainder[: offsets_max - sum(shares.values())]:
-        shares[topic] += 1
+    if rest > 0:
+        by_remainder = sorted(sizes, key=lambda topic: (-(offsets_max * sizes[topic] % total), topic))
+        for topic in by_remainder[:rest]:
+            shares[topic] += 1
+    for topic in sorted(shares, key=lambda topic: (-shares[topic], topic)):
+        if rest >= 0:
+            break
+        given_back = min(-rest, shares[topic] - 1)
+        shares[topic] -= given_back
+        rest += given_back
     return shares
 
 

@@ -54,7 +54,7 @@ class RowBatch:
     def add_gap(self, gap: Gap) -> None:
         """A loss as a row of its own; only the columns about it are set."""
         for column in (self._seq, self._ts, self._node, self._tag, self._meta, self._data):
-            column.append(None)  # type: ignore[attr-defined]
+            column.append(None)
         self._gaps.append(gap)
 
     def take(self) -> pa.RecordBatch:

@@ -29,8 +29,8 @@ def local_session(
     """The running session, or a new one on this machine. The source is found by itself: the package is importable."""
     if not has_java():
         raise JavaMissing(
-            "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install openjdk-17-jre-headless; "
-            "on macOS: brew install openjdk@17; elsewhere set JAVA_HOME"
+            "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install "
+            "openjdk-17-jre-headless; on macOS: brew install openjdk@17; elsewhere set JAVA_HOME"
         )
     # Spark would start whatever python3 is first in the path, which need not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

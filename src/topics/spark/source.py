@@ -1,7 +1,7 @@
 """What Spark calls to read: the data source, its batch reader and its streaming reader.
 
-Readers are built on the driver and sent to the tasks, so they hold options and nothing open. Both work on a `Log`, which
-is a server or a directory of files.
+Readers are built on the driver and sent to the tasks, so they hold options and nothing open. Both work on a `Log`,
+which is a server or a directory of files.
 """
 
 import logging
@@ -102,7 +102,7 @@ class TopicsReader(DataSourceReader):
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query. Offsets are `offsets.to_json`; what lies between two of them never depends on when it is read."""
+    """A streaming query. What lies between two offsets does not depend on when it is read."""
 
     def __init__(self, read: ReadOptions) -> None:
         self._options = read

@@ -82,7 +82,9 @@ def check_columns(schema: StructType, write: WriteOptions) -> None:
     if unknown := sorted(set(types) - set(COLUMNS)):
         raise InvalidColumns(f"column {unknown[0]} is not written; select some of {', '.join(COLUMNS)}")
     if "data" not in types:
-        raise InvalidColumns("column data is missing; it holds the payload as JSON text, for example to_json(struct('*'))")
+        raise InvalidColumns(
+            "column data is missing; it holds the payload as JSON text, for example to_json(struct('*'))"
+        )
     if "topic" not in types and write.topic is None:
         raise InvalidColumns("there is neither a column topic nor the option topic")
     for name, kind in types.items():
@@ -93,9 +95,14 @@ def check_columns(schema: StructType, write: WriteOptions) -> None:
 
 
 def _check_type(name: str, kind: DataType, wanted: DataType) -> None:
-    same = isinstance(kind, MapType) and isinstance(wanted, MapType) and (kind.keyType, kind.valueType) == (
-        wanted.keyType,
-        wanted.valueType,
+    same = (
+        isinstance(kind, MapType)
+        and isinstance(wanted, MapType)
+        and (kind.keyType, kind.valueType)
+        == (
+            wanted.keyType,
+            wanted.valueType,
+        )
     )
     if not same and kind != wanted:
         raise InvalidColumns(f"column {name} is {kind.simpleString()} and must be {wanted.simpleString()}")
@@ -208,6 +215,6 @@ class ChunkSender:
 
 
 def _size_bytes(record: NewRecord) -> int:
-    """At least what the record takes in a request, for text without escapes; chunks are far below the server's limit."""
+    """About what the record takes in a request; chunks stay far below what a server takes."""
     meta_bytes = sum(len(name) + len(value) + 8 for name, value in record.meta.items()) if record.meta else 0
     return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES
