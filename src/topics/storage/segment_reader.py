@@ -148,6 +148,10 @@ class SegmentReader:
         length: int = _unpack_length(self._data, self._offset(position))[0]
         return 4 + length
 
+    def bytes_between(self, start: int, stop: int) -> int:
+        """What the records at positions [start, stop) take."""
+        return (self._offset(stop) if stop < self.count else self.data_bytes) - self._offset(start)
+
     def bisect_ts(self, ts: int) -> int:
         """The first position whose record is of `ts` or later; `count` when there is none."""
         return bisect_left(range(self.count), ts, key=self.ts)
