@@ -1,11 +1,13 @@
 """A data directory as it is now, read without the server's help and without changing anything.
 
 What a start does is done here, too, by the same code (`storage.recovery`, `engine.rebuild`): newest snapshot, segments,
-WAL; a torn tail is the end. So floors, caps and deletes come out as they would on a start. Three things differ:
+WAL; a torn tail is the end. So floors, caps and deletes come out as they would on a start. What may surprise:
 
 - Seqs that were handed out but have no record yet are not lost here: a running server may be about to write them. After
   a crash, the next start is what declares them lost.
 - The clock takes nothing: records past their TTL are there until the server has noted that they are gone.
+- A cap does not reach into the cold tier, as on a start: what the server has evicted there since its last snapshot is
+  still there.
 - Records of class `ephemeral` are in no file: to this reader the topic ends before them.
 
 A running server goes on meanwhile. Whatever a snapshot needs is there as long as the snapshot is (`storage.backup` says
@@ -94,9 +96,7 @@ class _Replay(Rebuild):
 
     def __init__(self, disk: Disk, root: str, cold_root: str) -> None:
         super().__init__(Engine(SystemClock()), self._open_block, _recount)
-        # A cold segment is mapped like a hot one: nobody waits here but the caller.
-        self._hot = Segments(disk, root, "", limits.SEGMENTS_OPEN_MAX, 0)
-        self._cold = Segments(disk, cold_root, "", limits.SEGMENTS_OPEN_MAX, 0)
+        self._segments = Segments(disk, root, cold_root, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX)
         self._images: dict[int, dict[int, SegmentImage]] = {}
         self._runs: dict[int, list[WalRun]] = {}
         self._path = ""
@@ -130,7 +130,7 @@ class _Replay(Rebuild):
         }
 
     def _open_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        return stored_block(self._cold if segment.cold else self._hot, image, segment, cold=False)
+        return stored_block(self._segments, image, segment, cold=segment.cold)
 
 
 def _head_on_disk(image: TopicImage) -> int:
