@@ -1,12 +1,13 @@
-"""Records and losses as Arrow batches, column by column. Hot: plain loops over whole replies, no object per row."""
+"""Records and losses as Arrow batches. Whole columns at a time: no Python object per record where it can be helped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from topics import limits
 from topics.client.replies import RecordReply
+from topics.spark.file_reader import META, Columns
 from topics.spark.options import TableSchema
 from topics.spark.schema import arrow
 
@@ -23,92 +24,69 @@ class Gap(NamedTuple):
     reason: str
 
 
-class RowBatch:
-    """Rows of one topic, gathered until there are enough of them for a batch."""
+def gathered(items: Iterable[list[RecordReply] | Gap]) -> Iterator[Columns | Gap]:
+    """Replies as columns, several replies to a batch. Gaps stay in their place."""
+    waiting: list[RecordReply] = []
+    waiting_bytes = 0
+    for item in items:
+        if isinstance(item, Gap):
+            if waiting:
+                yield columns_of(waiting)
+                waiting, waiting_bytes = [], 0
+            yield item
+            continue
+        waiting += item
+        waiting_bytes += sum([len(memoryview(record.data)) for record in item])
+        if len(waiting) >= limits.SPARK_BATCH_ROWS or waiting_bytes >= limits.SPARK_BATCH_BYTES:
+            yield columns_of(waiting)
+            waiting, waiting_bytes = [], 0
+    if waiting:
+        yield columns_of(waiting)
 
-    def __init__(self, topic: str, schema: TableSchema, *, include_data: bool) -> None:
-        self._topic = topic
-        self._schema = schema
-        self._arrow = arrow(schema)
-        self._include_data = include_data
-        self._clear()
 
-    def __len__(self) -> int:
-        return len(self._seq)
+def columns_of(records: list[RecordReply]) -> Columns:
+    metas = [None if record.meta is None else list(record.meta.items()) for record in records]
+    return Columns(
+        seq=pa.array([record.seq for record in records], pa.int64()),
+        ts=pa.array([record.ts for record in records], pa.int64()),
+        node=pa.array([record.node for record in records], pa.string()),
+        tag=pa.array([record.tag for record in records], pa.string()),
+        data=pa.array([bytes(record.data) for record in records], pa.string()),
+        meta=pa.array(metas, META),
+    )
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._seq) >= limits.SPARK_BATCH_ROWS or self._data_bytes >= limits.SPARK_BATCH_BYTES
 
-    def add_records(self, records: Sequence[RecordReply]) -> None:
-        self._seq += [record.seq for record in records]
-        self._ts += [record.ts * 1000 for record in records]
-        self._node += [record.node for record in records]
-        self._tag += [record.tag for record in records]
-        self._meta += [None if record.meta is None else list(record.meta.items()) for record in records]
-        data = [bytes(record.data) for record in records]
-        self._data_bytes += sum(map(len, data))
-        self._data += data if self._include_data else [None] * len(data)
-        self._gaps += [None] * len(records)
+def record_batch(topic: str, columns: Columns, schema: TableSchema, *, include_data: bool) -> pa.RecordBatch:
+    """Exactly Spark's columns, in its order and with its types."""
+    count = len(columns)
+    fields = arrow(schema)
+    ts = columns.ts.cast(pa.timestamp("ms", "UTC"))
+    data = columns.data if include_data else pa.nulls(count, pa.string())
+    names = pa.repeat(topic, count)
+    if schema is TableSchema.KAFKA:
+        partition = pa.repeat(pa.scalar(KAFKA_PARTITION, pa.int32()), count)
+        values = [columns.tag, data, names, partition, columns.seq, ts, _headers(columns.meta, fields)]
+    else:
+        no_seq, no_text = pa.nulls(count, pa.int64()), pa.nulls(count, pa.string())
+        kinds = pa.repeat(RECORD, count)
+        records = [names, columns.seq, ts, columns.node, columns.tag, columns.meta, data]
+        values = [*records, kinds, no_seq, no_seq, no_text]
+    arrays = [value.cast(field.type) for value, field in zip(values, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
-    def add_gap(self, gap: Gap) -> None:
-        """A loss as a row of its own; only the columns about it are set."""
-        for column in (self._seq, self._ts, self._node, self._tag, self._meta, self._data):
-            column.append(None)
-        self._gaps.append(gap)
 
-    def take(self) -> pa.RecordBatch:
-        """What was gathered; the next batch begins empty."""
-        columns = self._kafka_columns() if self._schema is TableSchema.KAFKA else self._columns()
-        arrays = [
-            column if isinstance(column, pa.Array) else pa.array(column, type=field.type)
-            for column, field in zip(columns, self._arrow, strict=True)
-        ]
-        self._clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+def gap_batch(topic: str, gap: Gap) -> pa.RecordBatch:
+    """A loss as a row of its own; only the columns about it are set."""
+    row = {"topic": topic, "kind": TOMBSTONE, "gap_from": gap.gap_from, "gap_to": gap.gap_to, "reason": str(gap.reason)}
+    return pa.RecordBatch.from_pylist([row], schema=arrow(TableSchema.TOPICS))
 
-    def _columns(self) -> list[object]:
-        count = len(self._seq)
-        if any(self._gaps):
-            kinds: object = [RECORD if gap is None else TOMBSTONE for gap in self._gaps]
-        else:
-            kinds = pa.repeat(RECORD, count)
-        return [
-            pa.repeat(self._topic, count),
-            self._seq,
-            self._ts,
-            self._node,
-            self._tag,
-            self._meta,
-            self._data,
-            kinds,
-            [None if gap is None else gap.gap_from for gap in self._gaps],
-            [None if gap is None else gap.gap_to for gap in self._gaps],
-            [None if gap is None else gap.reason for gap in self._gaps],
-        ]
 
-    def _kafka_columns(self) -> list[object]:
-        count = len(self._seq)
-        headers = [
-            None if meta is None else [{"key": name, "value": value.encode()} for name, value in meta]
-            for meta in self._meta
-        ]
-        return [
-            [None if tag is None else tag.encode() for tag in self._tag],
-            self._data,
-            pa.repeat(self._topic, count),
-            pa.array([KAFKA_PARTITION] * count, type=pa.int32()),
-            self._seq,
-            self._ts,
-            headers,
-        ]
-
-    def _clear(self) -> None:
-        self._seq: list[int | None] = []
-        self._ts: list[int | None] = []
-        self._node: list[str | None] = []
-        self._tag: list[str | None] = []
-        self._meta: list[list[tuple[str, str]] | None] = []
-        self._data: list[bytes | None] = []
-        self._gaps: list[Gap | None] = []
-        self._data_bytes = 0
+def _headers(meta: pa.Array, fields: pa.Schema) -> pa.Array:
+    kind = fields.field("headers").type
+    if meta.null_count == len(meta):
+        return pa.nulls(len(meta), kind)
+    headers = [
+        None if pairs is None else [{"key": name, "value": value.encode()} for name, value in pairs]
+        for pairs in meta.to_pylist()
+    ]
+    return pa.array(headers, kind)

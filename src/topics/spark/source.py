@@ -26,7 +26,7 @@ from topics.spark.errors import DataLoss, InvalidColumns, InvalidOption
 from topics.spark.log import Log, Planned, open_log
 from topics.spark.offsets import Position, SeqRange, TopicRange
 from topics.spark.options import EARLIEST, Boundary, Mode, OnDataLoss, ReadOptions
-from topics.spark.rows import Gap, RowBatch
+from topics.spark.rows import Gap, gap_batch, record_batch
 from topics.spark.writer import BatchWriter, StreamWriter
 
 LOGGER = logging.getLogger("topics.spark")
@@ -235,24 +235,13 @@ def _read(read: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBat
     if not isinstance(partition, TopicsPartition):
         return
     topic = partition.planned.topic
-    rows = RowBatch(topic, read.schema, include_data=read.include_data)
     with open_log(read) as log:
         for item in log.read(partition.planned):
-            if isinstance(item, Gap):
-                _tell_loss(read, rows, topic, item)
+            if not isinstance(item, Gap):
+                yield record_batch(topic, item, read.schema, include_data=read.include_data)
+            elif read.on_data_loss is OnDataLoss.ROWS:
+                yield gap_batch(topic, item)
+            elif read.on_data_loss is OnDataLoss.WARN:
+                LOGGER.warning("%s", DataLoss(topic, *item).message)
             else:
-                rows.add_records(item)
-            if rows.is_full:
-                yield rows.take()
-    if rows:
-        yield rows.take()
-
-
-def _tell_loss(read: ReadOptions, rows: RowBatch, topic: str, gap: Gap) -> None:
-    match read.on_data_loss:
-        case OnDataLoss.FAIL:
-            raise DataLoss(topic, *gap)
-        case OnDataLoss.WARN:
-            LOGGER.warning("%s", DataLoss(topic, *gap).message)
-        case OnDataLoss.ROWS:
-            rows.add_gap(gap)
+                raise DataLoss(topic, *item)

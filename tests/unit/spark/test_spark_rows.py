@@ -9,9 +9,11 @@ from msgspec import Raw
 from topics import limits
 from topics.client.core import NewRecord
 from topics.client.replies import RecordReply
+from topics.model.gap import GapReason
 from topics.spark.errors import InvalidColumns
-from topics.spark.options import TableSchema
-from topics.spark.rows import Gap, RowBatch
+from topics.spark.log import filtered
+from topics.spark.options import Filters, TableSchema
+from topics.spark.rows import Gap, columns_of, gap_batch, gathered, record_batch
 from topics.spark.schema import arrow
 from topics.spark.writer import records_of
 
@@ -20,15 +22,9 @@ BARE = RecordReply(9, 1_700_000_000_124, Raw(b"null"))
 
 
 def batch_of(
-    *items: RecordReply | Gap, schema: TableSchema = TableSchema.TOPICS, include_data: bool = True
+    *records: RecordReply, schema: TableSchema = TableSchema.TOPICS, include_data: bool = True
 ) -> pa.RecordBatch:
-    rows = RowBatch("orders", schema, include_data=include_data)
-    for item in items:
-        if isinstance(item, Gap):
-            rows.add_gap(item)
-        else:
-            rows.add_records([item])
-    return rows.take()
+    return record_batch("orders", columns_of(list(records)), schema, include_data=include_data)
 
 
 @pytest.mark.parametrize("schema", list(TableSchema))
@@ -59,14 +55,13 @@ def test_what_a_record_does_not_have_is_null() -> None:
     assert (row["node"], row["tag"], row["meta"], row["data"]) == (None, None, None, "null")
 
 
-def test_a_loss_is_a_row_in_its_place() -> None:
-    rows = batch_of(FULL, Gap(8, 8, "cap"), BARE, Gap(10, None, "recreated")).to_pylist()
-    assert [(row["kind"], row["seq"], row["gap_from"], row["gap_to"], row["reason"]) for row in rows] == [
-        ("record", 7, None, None, None),
-        ("tombstone", None, 8, 8, "cap"),
-        ("record", 9, None, None, None),
-        ("tombstone", None, 10, None, "recreated"),
-    ]
+@pytest.mark.parametrize("gap", [Gap(8, 8, "cap"), Gap(10, None, GapReason.RECREATED)])
+def test_a_loss_is_a_row_with_only_the_columns_about_it(gap: Gap) -> None:
+    batch = gap_batch("orders", gap)
+    assert batch.schema.equals(arrow(TableSchema.TOPICS))
+    set_columns = {name: value for name, value in batch.to_pylist()[0].items() if value is not None}
+    expected = {"topic": "orders", "kind": "tombstone", "gap_from": gap.gap_from, "reason": str(gap.reason)}
+    assert set_columns == expected | ({} if gap.gap_to is None else {"gap_to": gap.gap_to})
 
 
 def test_data_can_be_left_out() -> None:
@@ -87,16 +82,33 @@ def test_the_columns_of_kafka() -> None:
     ]
 
 
-def test_a_batch_is_full_by_rows_or_by_bytes() -> None:
-    rows = RowBatch("orders", TableSchema.TOPICS, include_data=True)
-    rows.add_records([BARE] * (limits.SPARK_BATCH_ROWS - 1))
-    assert not rows.is_full
-    rows.add_records([BARE])
-    assert rows.is_full
-    assert rows.take().num_rows == limits.SPARK_BATCH_ROWS
-    assert not rows
-    rows.add_records([RecordReply(1, 1, Raw(b"1" * limits.SPARK_BATCH_BYTES))])
-    assert rows.is_full
+def shapes(*items: list[RecordReply] | Gap) -> list[object]:
+    return [item if isinstance(item, Gap) else len(item) for item in gathered(items)]
+
+
+def test_replies_are_gathered_into_larger_batches() -> None:
+    thousand = [BARE] * 1000
+    assert shapes(*[thousand] * 12) == [limits.SPARK_BATCH_ROWS, 2000]
+
+
+def test_large_records_make_smaller_batches() -> None:
+    large = RecordReply(1, 1, Raw(b"1" * (limits.SPARK_BATCH_BYTES // 2)))
+    assert shapes(*[[large]] * 3) == [2, 1]
+
+
+def test_a_gap_stays_where_it_was() -> None:
+    gap = Gap(8, 8, "cap")
+    assert shapes(gap, [FULL], gap, [BARE], [BARE], gap) == [gap, 1, gap, 2, gap]
+
+
+def test_what_files_have_is_filtered_as_a_server_does() -> None:
+    columns = columns_of([FULL, BARE, RecordReply(11, 1, Raw(b"1"), "m", "tt")])
+    nobody: tuple[str, ...] = ()
+    assert filtered(columns, Filters(nobody, None)).seq.to_pylist() == [7, 9, 11]
+    assert filtered(columns, Filters(("n",), None)).seq.to_pylist() == [9, 11]
+    assert filtered(columns, Filters(nobody, ("tag", "Eq", "t"))).seq.to_pylist() == [7]
+    assert filtered(columns, Filters(nobody, ("tag", "Glob", "t*"))).seq.to_pylist() == [7, 11]
+    assert filtered(columns, Filters(("m",), ("tag", "Glob", "t*"))).seq.to_pylist() == [7]
 
 
 # Rows to be written
