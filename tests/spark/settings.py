@@ -8,4 +8,6 @@ SESSION_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.streaming.pollingDelay": "50ms",
     "spark.sql.codegen.wholeStage": "false",
+    # A short life on few cores: compile lightly, collect simply.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
