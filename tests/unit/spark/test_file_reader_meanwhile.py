@@ -47,9 +47,17 @@ class WatchedDisk(FakeDisk):
         self.before_read = tell
 
 
-def started(disk: FakeDisk, clock: FakeClock | None = None, **settings: object) -> SimulatedServer:
+def started(
+    disk: FakeDisk, clock: FakeClock | None = None, *, cold_dir: str = "", wal_shards: int = 1
+) -> SimulatedServer:
     server = SimulatedServer(
-        disk, clock or FakeClock(), wal_file_bytes=1000, segment_events_max=4, hot_retain_segments=1, **settings
+        disk,
+        clock or FakeClock(),
+        wal_file_bytes=1000,
+        segment_events_max=4,
+        hot_retain_segments=1,
+        cold_dir=cold_dir,
+        wal_shards=wal_shards,
     )
     server.start()
     return server
@@ -185,8 +193,8 @@ def test_whatever_happened_the_files_say_what_the_server_says(seed: int, monkeyp
     disk, clock = FakeDisk(), FakeClock()
     # A cap reaches into the cold tier only when the server has it at hand, so not both.
     cold = choice.choice(("", COLD_DIR))
-    settings: dict[str, object] = {"cold_dir": cold, "wal_shards": choice.choice((1, 3))}
-    server = started(disk, clock, **settings)
+    shards = choice.choice((1, 3))
+    server = started(disk, clock, cold_dir=cold, wal_shards=shards)
     written = 0
 
     def write() -> None:
@@ -222,11 +230,11 @@ def test_whatever_happened_the_files_say_what_the_server_says(seed: int, monkeyp
             case 8 if choice.random() < 0.5:
                 cut = choice.randrange(3)
                 disk = disk.crash(seed) if cut == 0 else disk.crash_keep_all() if cut == 1 else disk.crash_drop_all()
-                server = started(disk, clock, **settings)
+                server = started(disk, clock, cold_dir=cold, wal_shards=shards)
             case 9 if choice.random() < 0.3:
                 server.stop()
-                settings["wal_shards"] = choice.choice((1, 2))
-                server = started(disk, clock, **settings)
+                shards = choice.choice((1, 2))
+                server = started(disk, clock, cold_dir=cold, wal_shards=shards)
             case _:
                 write()
         server.engine.expire_all()
