@@ -198,9 +198,28 @@ def _split(payload: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-    parts = [split_payload(payload) for payload in payloads]
-    metas = [None if meta is None else list(_decode_meta(meta).items()) for _, meta, _ in parts]
-    return pa.array([data for data, _, _ in parts], pa.binary()).cast(pa.string()), pa.array(metas, META)
+    """Hot where records have meta: keys and values of all maps go into two long lists."""
+    datas: list[bytes] = []
+    keys: list[str] = []
+    values: list[str] = []
+    bounds = [0]
+    absent: list[bool] = []
+    for payload in payloads:
+        data, meta, _ = split_payload(payload)
+        datas.append(data)
+        absent.append(meta is None)
+        if meta is not None:
+            found = _decode_meta(meta)
+            keys += found
+            values += found.values()
+        bounds.append(len(keys))
+    texts = pa.array(datas, pa.binary()).cast(pa.string())
+    if not keys and all(absent):
+        return texts, pa.nulls(len(datas), META)
+    maps = pa.MapArray.from_arrays(
+        pa.array(bounds, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()), mask=pa.array(absent)
+    )
+    return texts, maps
 
 
 # Records one by one: what is in the WAL only

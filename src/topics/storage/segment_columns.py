@@ -4,6 +4,7 @@ Checks what `SegmentReader.slices` checks (lengths, seq, checksum of every recor
 only the checksums cost a call a record. Needs numpy, so nothing of the server imports it.
 """
 
+from array import array
 from typing import NamedTuple
 
 import numpy as np
@@ -56,9 +57,9 @@ def read_columns(reader: SegmentReader, start: int, stop: int) -> FrameColumns:
     return found
 
 
-def _checked(first_seq: int, data: bytes, offsets: list[int]) -> FrameColumns | None:
+def _checked(first_seq: int, data: bytes, base: int, offsets: "array[int] | memoryview[int]") -> FrameColumns | None:
     """None when anything is not as it should be."""
-    at = np.array(offsets, np.int64)
+    at = np.array(offsets, np.int64) - base
     if at[0] != 0 or at.min() < 0 or at.max() > len(data) - OVERHEAD_BYTES:
         return None
     content = np.frombuffer(data, np.uint8)

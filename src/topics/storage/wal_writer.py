@@ -120,7 +120,8 @@ class ShardWriter:
         than a file gets a file of its own that outgrows the bound.
         """
         data = b"".join(chunks)
-        if self._offset + len(data) > self._file_bytes_max and self._offset > self._mark_bytes:
+        # A file without a frame (there may be marks in it) is never followed by another: they would share a name.
+        if self._offset + len(data) > self._file_bytes_max and self.next_lsn > self._files[-1].first_lsn:
             self._rotate()
         if self._mark_due:
             data = sync_mark(self._offset) + data
@@ -199,7 +200,7 @@ class ShardWriter:
         self._disk.sync_dir(self._directory)
         self._files.append(WalFile(self.next_lsn, path))
         self._point_current_at(paths.wal_file_name(self.next_lsn))
-        self._offset = self._mark_bytes = len(mark)
+        self._offset = len(mark)
         self._mark_due = False
         self.counters.written_bytes += len(mark)
         self.counters.fsyncs += 1
