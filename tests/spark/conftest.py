@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conformance.client import Topic
 from pyspark.sql import SparkSession
 
+from conformance.client import Topic
 from spark.server import RestartableServer
 from spark.settings import SESSION_SETTINGS
 from topics.spark.session import has_java, local_session

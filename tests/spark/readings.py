@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from conformance.client import Topic
 from pyspark.sql import DataFrame, Row, SparkSession
+
+from conformance.client import Topic
 
 
 def read(spark: SparkSession, url: str, **options: object) -> DataFrame:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from conformance.client import Topic
 from conformance.process import ServerProcess
-
 from topics.client.sync_client import SyncClient
 
 

@@ -5,9 +5,9 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from conformance.client import Topic
 from pyspark.sql import SparkSession
 
+from conformance.client import Topic
 from spark.readings import gaps, history, read, seqs
 from spark.server import RestartableServer
 
@@ -19,7 +19,7 @@ def write_history(topic: Topic) -> None:
         topic.write(
             *(
                 {
-                    "data": {"n": number * 100 + position, "text": "ü\n\"quoted\""},
+                    "data": {"n": number * 100 + position, "text": 'ü\n"quoted"'},
                     "tag": f"k{position % 10}",
                     "node": f"node{position % 2}",
                     **({"meta": {"a": "b", "c": "d"}} if position % 3 == 0 else {}),
@@ -81,7 +81,9 @@ def test_a_loss_fails_the_query_and_says_what_is_lost(
     topic.configure(cap_records=10)
     topic.fill(25)
     frame = read(spark, server.url, subscribe=topic.name, startingOffsets=json.dumps({topic.name: 5}), **given)
-    with pytest.raises(Exception, match=rf'seqs 5 to 15 of topic "{topic.name}" cannot be read any more \(reason: cap\)'):
+    with pytest.raises(
+        Exception, match=rf'seqs 5 to 15 of topic "{topic.name}" cannot be read any more \(reason: cap\)'
+    ):
         frame.collect()
 
 
@@ -203,7 +205,9 @@ def test_records_are_chosen_by_node_and_tag(
 
 def test_data_can_be_left_out(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
     topic.fill(2)
-    assert [row.data for row in read(spark, server.url, subscribe=topic.name, includeData="false").collect()] == [None] * 2
+    assert [row.data for row in read(spark, server.url, subscribe=topic.name, includeData="false").collect()] == [
+        None
+    ] * 2
 
 
 def test_the_columns_of_kafka(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
@@ -240,7 +244,7 @@ def test_a_refusal_reaches_the_user(
 
 def test_columns_of_ones_own_are_refused(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
     topic.fill(1)
-    with pytest.raises(Exception, match="leave .schema"):
+    with pytest.raises(Exception, match=r"leave \.schema"):
         spark.read.format("topics").schema("a int").options(url=server.url, subscribe=topic.name).load().collect()
 
 

@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conformance.client import Topic
 from pyspark.sql import SparkSession
 
+from conformance.client import Topic
 from spark.readings import Batches, gaps, seqs
 from spark.server import RestartableServer
 
@@ -158,9 +158,7 @@ def test_a_batch_that_is_repeated_has_the_same_rows(
     assert [seqs(rows) for rows in batches.by_id.values()] == [list(range(1, 11)), list(range(11, 21))]
 
 
-def test_files_are_a_stream_too(
-    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
-) -> None:
+def test_files_are_a_stream_too(spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path) -> None:
     topic.fill(10)
     seen: list[int] = []
 

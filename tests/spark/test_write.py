@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.client import Topic
 from pyspark.sql import DataFrame, SparkSession
 
+from conformance.client import Topic
 from spark.readings import history
 from spark.server import RestartableServer
 from spark.test_stream_read import forget_last_commit

@@ -8,7 +8,6 @@ records. A piece whose file is gone is planned anew, and what was lost meanwhile
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from topics.model.gap import Gap
 from topics.model.payload import SEPARATOR, split_payload
+from topics.spark.columns import META, Columns
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import (
     FilePartition,
@@ -43,36 +43,8 @@ BATCH_RECORDS_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 REPLANS_MAX = 5
 
-META = pa.map_(pa.string(), pa.string())
-
 _APPEND = int(FrameKind.APPEND)
 _decode_meta = msgspec.json.Decoder(dict[str, str]).decode
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Some records, ascending, in Arrow arrays of the same length, and seqs that are lost.
-
-    `seq` and `ts` (ms since 1970) are int64; `node`, `tag` and `data` (JSON text) strings, the first two with nulls;
-    `meta` a map from string to string, null where there is none.
-    """
-
-    seq: pa.Array
-    ts: pa.Array
-    node: pa.Array
-    tag: pa.Array
-    data: pa.Array
-    meta: pa.Array
-    gaps: tuple[Gap, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-    def rows(self) -> Iterator[tuple[int, int, str | None, str | None, str, dict[str, str] | None]]:
-        """(seq, ts, node, tag, data, meta) of each record, as Python values."""
-        metas = (None if pairs is None else dict(pairs) for pairs in self.meta.to_pylist())
-        columns = (column.to_pylist() for column in (self.seq, self.ts, self.node, self.tag, self.data))
-        return zip(*columns, metas, strict=True)
 
 
 class _Vanished(Exception):

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from topics import limits
 from topics.client.replies import RecordReply
-from topics.spark.file_reader import META, Columns
+from topics.spark.columns import META, Columns
 from topics.spark.options import TableSchema
 from topics.spark.schema import arrow
 

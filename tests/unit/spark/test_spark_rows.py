@@ -11,7 +11,7 @@ from topics.client.core import NewRecord
 from topics.client.replies import RecordReply
 from topics.model.gap import GapReason
 from topics.spark.errors import InvalidColumns
-from topics.spark.log import filtered
+from topics.spark.files import filtered
 from topics.spark.options import Filters, TableSchema
 from topics.spark.rows import Gap, columns_of, gap_batch, gathered, record_batch
 from topics.spark.schema import arrow
