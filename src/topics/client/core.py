@@ -22,6 +22,12 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
+def check_api_key(key: str) -> None:
+    """Refuses what no header can hold, without repeating it: a library's own complaint would show the key."""
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise errors.InvalidRequest.in_field("api_key", "holds characters that no key has, or is empty")
+
+
 class NewRecord(Struct, omit_defaults=True):
     """A record to append. `data` is JSON text."""
 
@@ -46,7 +52,7 @@ class Address:
         try:
             port = parts.port
         except ValueError:
-            raise errors.InvalidRequest.in_field("url", f"{url!r} has no valid port") from None
+            raise errors.InvalidRequest.in_field("url", "has no valid port") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise errors.InvalidRequest.in_field("url", "must look like http://host:port")
         if parts.username is not None or parts.password is not None:

@@ -39,6 +39,8 @@ class SyncClient:
     ) -> None:
         self.url = url
         self._address = Address.of(url)
+        if api_key is not None:
+            core.check_api_key(api_key)
         self._api_key = api_key
         self._policy = policy or RetryPolicy()
         self._clock = clock or SystemClock()

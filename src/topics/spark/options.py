@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from topics import limits
-from topics.client.core import Address
+from topics.client.core import Address, check_api_key
 from topics.client.sync_client import SyncClient
 from topics.errors import InvalidRequest
 from topics.model.names import is_topic_name
@@ -226,8 +226,16 @@ def _server(given: _Given) -> Server:
         Address.of(url)
     except InvalidRequest as error:
         raise InvalidOption("url", error.message.removeprefix("url: ")) from None
-    key = given.get("apiKey") or os.environ.get(API_KEY_VARIABLE)
-    return Server(url, Secret(key) if key else None)
+    key = given.get("apiKey")
+    if key is None:
+        key = os.environ.get(API_KEY_VARIABLE) or None
+    if key is None:
+        return Server(url, None)
+    try:
+        check_api_key(key)
+    except InvalidRequest as error:
+        raise InvalidOption("apiKey", error.message.removeprefix("api_key: ")) from None
+    return Server(url, Secret(key))
 
 
 def _subscription(given: _Given, origin: Server | Files) -> tuple[tuple[str, ...], str | None]:

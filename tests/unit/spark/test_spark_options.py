@@ -173,6 +173,13 @@ def test_the_key_is_never_shown_and_still_travels() -> None:
     assert _key(pickle.loads(pickle.dumps(parsed))) == "s3cret"
 
 
+@pytest.mark.parametrize("key", ["", "s3cret\n", "s3 cret", "s3crét"])
+def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(InvalidOption, match="option apiKey") as refused:
+        read(apiKey=key)
+    assert "s3" not in str(refused.value)
+
+
 def _key(parsed: options.ReadOptions) -> str | None:
     assert isinstance(parsed.origin, Server)
     return None if parsed.origin.api_key is None else parsed.origin.api_key.reveal()
