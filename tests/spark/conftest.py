@@ -1,7 +1,7 @@
 """One Spark session and one server process for the whole directory; every test has topics of its own."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from conformance.client import Topic
 from spark.server import RestartableServer
-from spark.settings import SESSION_SETTINGS
+from spark.settings import MASTER, SESSION_SETTINGS
 from topics.spark.session import has_java, local_session
 
 _numbers = itertools.count(1)
@@ -21,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
     settings = SESSION_SETTINGS | {"spark.sql.warehouse.dir": warehouse}
-    session = local_session("topics-tests", master="local[2]", settings=settings)
+    session = local_session("topics-tests", master=MASTER, settings=settings)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -51,6 +51,3 @@ def name() -> str:
 @pytest.fixture
 def topic(server: RestartableServer, name: str) -> Topic:
     return server.topic(f"{name}a")
-
-
-TopicMaker = Callable[[str], Topic]
