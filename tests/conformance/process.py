@@ -29,6 +29,7 @@ class ServerProcess:
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.log_path = directory / "log"
         self._address_file = directory / "address"
+        self._address_file.unlink(missing_ok=True)  # of a server that was killed
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "topics.cli.main", "serve"],
@@ -54,6 +55,10 @@ class ServerProcess:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         """Asks it to stop and checks that it did so in order."""
         self._process.send_signal(signal.SIGTERM)
@@ -64,6 +69,11 @@ class ServerProcess:
             self._process.wait()
             raise
         assert exit_code == 0, (exit_code, self.log())
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        self._process.kill()
+        self._process.wait()
 
 
 def output_of_refused_start(directory: Path, settings: dict[str, str]) -> str:

@@ -117,8 +117,9 @@ def _segment_batches(reader: SegmentReader, piece: SegmentPiece) -> Iterator[Col
             stop = start + (stop - start) // 2
         found = read_columns(reader, start, stop)
         dead = found.deleted
+        batch_seq = piece.first_seq + start
         for first, last in piece.deleted:
-            dead[(found.seq >= first) & (found.seq <= last)] = True
+            dead[max(first - batch_seq, 0) : max(last - batch_seq + 1, 0)] = True
         kept = np.flatnonzero(~dead)
         if len(kept):
             yield _columns_from(found, kept)
