@@ -70,3 +70,11 @@ class Batches:
         if number in self.by_id:
             assert sorted(map(str, rows)) == sorted(map(str, self.by_id[number]))
         self.by_id[number] = rows
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """As if the driver had died after the batch and before it noted so."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from conformance.client import Topic
-from spark.readings import history
+from spark.readings import forget_last_commit, history
 from spark.server import RestartableServer
-from spark.test_stream_read import forget_last_commit
 
 
 def write(frame: DataFrame, url: str, **options: object) -> None:
