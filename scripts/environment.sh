@@ -1,5 +1,5 @@
 # Sourced by ./serve and ./test: makes .venv with this project installed, once per change of pyproject.toml.
-# usage: . scripts/environment.sh; environment "<extra or nothing>"; browser
+# usage: . scripts/environment.sh; environment "<extras with commas between, or nothing>"; browser; java_for_spark
 say() { printf 'topics: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
@@ -28,11 +28,20 @@ make_venv() {
     die "could not create a virtual environment with $1. On Debian or Ubuntu: apt-get install python3-venv"
 }
 
+# Spark runs on Java. Without it, and without the means to install it, its tests are skipped and say so.
+java_for_spark() {
+    if [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null 2>&1; then
+        return 0
+    fi
+    debian_package openjdk-17-jre-headless && return 0
+    say "there is no Java, so the tests of Spark are skipped. On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
+}
+
 environment() {
-    extra="$1"
+    extras="$1"
     python="$(find_python)" || die "needs Python 3.11 or newer. Install it, or set PYTHON=/path/to/python3"
     wanted="$("$python" -c 'import hashlib, sys; print(hashlib.sha256(open("pyproject.toml", "rb").read() + sys.version.encode()).hexdigest())')"
-    stamp=".venv/.installed${extra:+-$extra}"
+    stamp=".venv/.installed${extras:+-$extras}"
     if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -41,7 +50,7 @@ environment() {
         make_venv "$python"
     fi
     say "installing dependencies into .venv (once)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".${extra:+[$extra]}" ||
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".${extras:+[$extras]}" ||
         die "pip could not install the dependencies listed in pyproject.toml; its message is above." \
             "Check the network or your package index, then run this command again."
     printf '%s' "$wanted" >"$stamp"

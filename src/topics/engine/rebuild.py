@@ -4,7 +4,7 @@ Operations may repeat what an image already has. Each is written so that doing i
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.engine import Engine
@@ -142,6 +142,11 @@ class Rebuild:
             self._engine.apply_expired(topic, ttl_lost_seq)
 
     # At the end
+
+    @property
+    def topics(self) -> Collection[Topic]:
+        """The topics as replayed so far. Of two with the same name, the one of the higher id is the later one."""
+        return self._by_id.values()
 
     def finish(self, next_topic_id: int, *, clean: bool, heads: Mapping[int, int] | None) -> None:
         """Everything was replayed: settle what a crash took, and be ready for new operations.

@@ -29,7 +29,7 @@ from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 from topics.storage.journal import DiskJournal
 from topics.storage.recovery import Recovered, Recovery
-from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.storage.sealed_block import SealedBlock, stored_block
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
 from topics.storage.wal_writer import ShardWriter, wal_files
@@ -205,20 +205,7 @@ class Store:
         )
 
     def _open_segment(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        if segment.cleared:
-            return ClearedBlock(segment.first_seq, segment.count, segment.first_ts, segment.last_ts)
-        return SealedBlock(
-            self._segments,
-            image.topic_id,
-            segment.first_seq,
-            segment.count,
-            segment.live_count,
-            segment.live_bytes,
-            segment.first_ts,
-            segment.last_ts,
-            cold=segment.cold,
-            dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
-        )
+        return stored_block(self._segments, image, segment, cold=segment.cold)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ is found under that name without being locked was left behind, and is cleared aw
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -111,6 +112,25 @@ def back_up(
 def restore(disk: Disk, backup: str, target: str, progress: Progress = lambda done, total: None) -> BackupResult:
     """A new data directory from a backup. What makes a sound copy of a directory makes one of a backup, too."""
     return back_up(disk, backup, "", target, progress)
+
+
+def is_overtaken(disk: Disk, root: str, number: int, shard_names: AbstractSet[str]) -> bool:
+    """Whether the server may have removed what snapshot `number`, of these WAL shards, needs. While it has not, all of
+    it is there (see the module). 0 is the state before the first snapshot."""
+    directory = paths.meta_dir(root)
+    present = snapshot.numbers(disk, directory)
+    if number not in present:
+        return bool(number or present)
+    for newer in present:
+        if newer > number:
+            path = f"{directory}/{paths.snapshot_name(newer)}"
+            try:
+                after, _ = decode_state(snapshot.decode_snapshot(disk.read(path), path), path)
+            except CorruptFile:
+                continue  # damaged before the reading began: it was passed over for this one
+            if after.shards.keys() != shard_names:
+                return True
+    return False
 
 
 def _clear_left_over(disk: Disk, temporary: str) -> None:
@@ -209,19 +229,8 @@ class _Copy:
         raise NoDataDirectory(self._root)
 
     def _check_not_overtaken(self, number: int, state: State) -> None:
-        directory = paths.meta_dir(self._root)
-        present = snapshot.numbers(self._disk, directory)
-        if number not in present:
+        if is_overtaken(self._disk, self._root, number, state.shards.keys()):
             raise _Overtaken
-        for newer in present:
-            if newer > number:
-                path = f"{directory}/{paths.snapshot_name(newer)}"
-                try:
-                    after, _ = decode_state(snapshot.decode_snapshot(self._disk.read(path), path), path)
-                except CorruptFile:
-                    continue  # damaged before the copy began: it was passed over for this one
-                if after.shards.keys() != state.shards.keys():
-                    raise _Overtaken
 
     # 2 and 3: segments, then the WAL
 

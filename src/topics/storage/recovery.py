@@ -78,16 +78,24 @@ _expired = msgspec.json.Decoder(RecordsExpired).decode
 
 
 class Recovery:
-    """`progress` is called now and then with how much is done, 0 to 1."""
+    """`progress` is called now and then with how much is done, 0 to 1; `on_wal_file` with the path of each WAL file
+    before the first operation from it is handed over."""
 
     def __init__(
-        self, disk: Disk, root: str, tiers: Tiers, target: RecoveryTarget, progress: Callable[[float], None]
+        self,
+        disk: Disk,
+        root: str,
+        tiers: Tiers,
+        target: RecoveryTarget,
+        progress: Callable[[float], None],
+        on_wal_file: Callable[[str], None] = lambda path: None,
     ) -> None:
         self._disk = disk
         self._root = root
         self._tiers = tiers
         self._target = target
         self._progress = progress
+        self._on_wal_file = on_wal_file
         self._replays: dict[str, ShardReplay] = {}
         # Appends of one topic gathered into one call.
         self._topic_id = 0
@@ -107,7 +115,7 @@ class Recovery:
             self._target.load_topic(image, self._load_segments(image))
         frames = 0
         self._replays = {
-            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0))
+            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0), self._begin_file)
             for name in sorted({*self._shard_names(), *absorbed})
         }
         total = sum(replay.total_bytes for replay in self._replays.values()) or 1
@@ -177,6 +185,10 @@ class Recovery:
         if self._records:
             records, self._records = self._records, []
             self._target.appended(self._topic_id, self._first_seq, records)
+
+    def _begin_file(self, path: str) -> None:
+        self._hand_over()
+        self._on_wal_file(path)
 
     def _load_segments(self, image: TopicImage) -> list[Tail]:
         """Checks that every segment is there and as long as it should be; reads the unsealed ones."""

@@ -7,6 +7,7 @@ checkpoint. Everything else is read from the segment when it is asked for.
 from collections.abc import Sequence
 from itertools import compress, islice
 
+from topics.model.image import SegmentImage, TopicImage
 from topics.model.read_options import ReadOptions
 from topics.model.record import fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
@@ -228,3 +229,23 @@ class ClearedBlock:
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         return []
+
+
+def stored_block(
+    segments: Segments, image: TopicImage, segment: SegmentImage, *, cold: bool
+) -> SealedBlock | ClearedBlock:
+    """The block of a sealed segment of the topic."""
+    if segment.cleared:
+        return ClearedBlock(segment.first_seq, segment.count, segment.first_ts, segment.last_ts)
+    return SealedBlock(
+        segments,
+        image.topic_id,
+        segment.first_seq,
+        segment.count,
+        segment.live_count,
+        segment.live_bytes,
+        segment.first_ts,
+        segment.last_ts,
+        cold=cold,
+        dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
+    )

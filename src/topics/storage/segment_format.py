@@ -37,7 +37,10 @@ from xxhash import xxh3_64_digest
 from topics.storage.frame import HAS_NODE, HAS_TAG
 
 HEADER = Struct("<IBQQHHI")
+HEADER_FIELDS = ("frame_len", "flags", "seq", "ts", "node_len", "tag_len", "data_len")
 ENTRY = Struct("<IIQB3x")
+CHECKSUM_FROM_END = 9
+"""The checksum begins so many bytes before the end of its frame, and ends before the delete byte."""
 OVERHEAD_BYTES = HEADER.size + 8 + 1
 FIXED_LENGTH = OVERHEAD_BYTES - 4
 """`frame_len` of a frame whose node, tag and data are empty."""

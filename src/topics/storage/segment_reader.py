@@ -125,6 +125,20 @@ class SegmentReader:
             offset = end
         return records
 
+    def frames(self, start: int, stop: int) -> "tuple[bytes, int, array[int] | memoryview[int]]":
+        """The bytes of the frames at positions [start, stop), not checked; the offset of the first; and the offsets of
+        all as the index has them. For a reader in bulk, who checks every one."""
+        base = self._offset(start)
+        data = self._data[base : self._offset(stop) if stop < self.count else self.data_bytes]
+        if self._offsets is not None:
+            return data, base, self._offsets[start:stop]
+        entries = memoryview(self._index[start * ENTRY.size : stop * ENTRY.size])
+        return data, base, entries.cast("I")[:: ENTRY.size // 4]  # the first field of each
+
+    def rebuild_index(self) -> None:
+        """For a reader in bulk who found the index to lead astray. Raises `CorruptFile` where it is the data."""
+        self._rebuild_index()
+
     def ts(self, position: int) -> int:
         found: tuple[int] = _unpack_seq(self._data, self._offset(position) + _TS_AT)
         return found[0]
@@ -133,6 +147,10 @@ class SegmentReader:
         """What the record takes in `.data`, which is also what it counts for in its topic."""
         length: int = _unpack_length(self._data, self._offset(position))[0]
         return 4 + length
+
+    def bytes_between(self, start: int, stop: int) -> int:
+        """What the records at positions [start, stop) take."""
+        return (self._offset(stop) if stop < self.count else self.data_bytes) - self._offset(start)
 
     def bisect_ts(self, ts: int) -> int:
         """The first position whose record is of `ts` or later; `count` when there is none."""

@@ -7,7 +7,7 @@ The names and the file marks say which lsns each file holds, so a lost file or l
 `CorruptFile`. CURRENT is advisory, except that it never names a file that was not there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from topics.storage import paths
@@ -29,12 +29,16 @@ class TornTail:
 
 
 class ShardReplay:
-    """One pass over a shard. Frames below `from_lsn` are already in the snapshot and are not given out."""
+    """One pass over a shard. Frames below `from_lsn` are already in the snapshot and are not given out. `on_file` is
+    called with the path of each file before its first frame is given out."""
 
-    def __init__(self, disk: Disk, directory: str, from_lsn: int = 0) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, from_lsn: int = 0, on_file: Callable[[str], None] = lambda path: None
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._from_lsn = from_lsn
+        self._on_file = on_file
         self._files = self._files_needed(wal_files(disk, directory))
         self.next_lsn = from_lsn
         self.torn: TornTail | None = None
@@ -44,6 +48,7 @@ class ShardReplay:
     def __iter__(self) -> Iterator[Frame]:
         """Frames in order, marks left out, only whole batches."""
         for position, file in enumerate(self._files):
+            self._on_file(file.path)
             yield from self._file_frames(file, followed=position + 1 < len(self._files))
 
     def repair(self) -> None:

@@ -121,7 +121,7 @@ class ShardWriter:
         than a file gets a file of its own that outgrows the bound.
         """
         data = b"".join(chunks)
-        # A file without a frame is not followed by another: that one would have its name.
+        # A file without a frame (there may be marks in it) is never followed by another: they would share a name.
         if self._offset + len(data) > self._file_bytes_max and self.next_lsn > self._files[-1].first_lsn:
             self._rotate()
         if self._mark_due:

@@ -43,6 +43,18 @@ def test_a_new_shard_has_a_preallocated_file_and_a_pointer_to_it() -> None:
     }
 
 
+def test_a_file_that_holds_only_marks_takes_a_write_larger_than_itself() -> None:
+    disk = FakeDisk()
+    writer = open_writer(disk)
+    for _ in range(3):  # as idle checkpoints do
+        writer.write([], 0)
+        writer.sync()
+    writer.write([record(1, size=1000)], 1)
+    writer.sync()
+    writer.remove_files_below(0)
+    assert replayed(disk.crash_drop_all()) == [1]
+
+
 def test_the_first_write_after_a_sync_begins_with_a_sync_mark() -> None:
     disk = FakeDisk()
     writer = open_writer(disk)

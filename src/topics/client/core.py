@@ -1,0 +1,308 @@
+"""The protocol without its sockets: which request asks what, what a reply means, and when to try again.
+
+A shell sends a `Call`, hands the answer to `result`, and asks `Retries` what to do when there was none or a refusal.
+Every call is safe to repeat: appends always carry an idempotency key.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from topics import errors, limits
+from topics.client import replies
+from topics.client.errors import ServerUnreachable, UnexpectedReply
+
+T = TypeVar("T", bound=Struct)
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+
+
+def check_api_key(key: str) -> None:
+    """Refuses what no header can hold, without repeating it: a library's own complaint would show the key."""
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise errors.InvalidRequest.in_field("api_key", "holds characters that no key has, or is empty")
+
+
+class NewRecord(Struct, omit_defaults=True):
+    """A record to append. `data` is JSON text."""
+
+    data: msgspec.Raw
+    tag: str | None = None
+    node: str | None = None
+    meta: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server is. `prefix` is a path in front of `/v0`, for servers behind a gateway."""
+
+    host: str
+    port: int
+    secure: bool
+    prefix: str
+
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            raise errors.InvalidRequest.in_field("url", "has no valid port") from None
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise errors.InvalidRequest.in_field("url", "must look like http://host:port")
+        if parts.username is not None or parts.password is not None:
+            raise errors.InvalidRequest.in_field("url", "must not hold a user or password; use an API key")
+        secure = parts.scheme == "https"
+        return cls(parts.hostname, port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request, and what its reply is made into."""
+
+    method: str
+    path: str
+    reply: type[T]
+    body: bytes | None = None
+    accept: str = JSON
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        headers = {"Accept": self.accept}
+        if self.body is not None:
+            headers["Content-Type"] = JSON
+        if api_key is not None:
+            headers["Authorization"] = f"Bearer {api_key}"
+        return headers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def result(call: Call[T], answer: Answer) -> T:
+    """The reply, or the server's refusal raised as the error it is."""
+    if answer.status not in {200, 201}:
+        raise refusal(answer)
+    try:
+        return msgspec.json.decode(answer.body, type=call.reply)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnexpectedReply(
+            f"{call.method} {call.path} was answered with something else than expected: {error}", answer.status
+        ) from None
+
+
+# Requests
+
+
+def get_state(topic: str) -> Call[replies.StateReply]:
+    # Planning a read is not reading: it must not raise the topic's priority.
+    return Call("GET", f"{_topic(topic)}?touch=false", replies.StateReply)
+
+
+def list_topics(prefix: str, cursor: str | None) -> Call[replies.ListReply]:
+    query = {"page_size": str(limits.PAGE_SIZE_MAX)}
+    if prefix:
+        query["prefix"] = prefix
+    if cursor is not None:
+        query["cursor"] = cursor
+    return Call("GET", f"/v0/topics?{urlencode(query)}", replies.ListReply)
+
+
+def diff(
+    topic: str,
+    from_seq: int,
+    *,
+    to_seq: int | None = None,
+    from_ts: int | None = None,
+    limit: int = limits.DIFF_LIMIT_MAX,
+    match: Sequence[str] | None = None,
+    node: Sequence[str] = (),
+    include_tags: bool = True,
+    include_meta: bool = True,
+) -> Call[replies.DiffReply]:
+    body: dict[str, object] = {
+        "from_seq": from_seq,
+        "limit": limit,
+        "include_tags": include_tags,
+        "include_meta": include_meta,
+    }
+    if to_seq is not None:
+        body["to_seq"] = to_seq
+    if from_ts is not None:
+        body["from_ts"] = from_ts
+    if match is not None:
+        body["match"] = list(match)
+    if node:
+        body["node"] = list(node)
+    return Call("POST", f"{_topic(topic)}/diff", replies.DiffReply, msgspec.json.encode(body))
+
+
+def append(
+    topic: str,
+    records: Sequence[NewRecord],
+    idempotency_key: str,
+    *,
+    create: bool = True,
+    config: Mapping[str, object] | None = None,
+) -> Call[replies.AppendReply]:
+    body: dict[str, object] = {"records": records, "idempotency_key": idempotency_key}
+    if not create:
+        body["create"] = False
+    if config is not None:
+        body["config"] = config
+    path = f"{_topic(topic)}?return_seqs=false"
+    return Call("POST", path, replies.AppendReply, msgspec.json.encode(body))
+
+
+def put_cursor(topic: str, name: str, seq: int) -> Call[replies.CursorReply]:
+    return Call("PUT", _cursor(topic, name), replies.CursorReply, msgspec.json.encode({"seq": seq}))
+
+
+def get_cursor(topic: str, name: str) -> Call[replies.CursorReply]:
+    return Call("GET", _cursor(topic, name), replies.CursorReply)
+
+
+def delete_cursor(topic: str, name: str) -> Call[replies.Done]:
+    return Call("DELETE", _cursor(topic, name), replies.Done)
+
+
+def losses(topic: str) -> Call[replies.LossesReply]:
+    return Call("GET", f"{_topic(topic)}/losses", replies.LossesReply)
+
+
+def export(topic: str, from_seq: int, to_seq: int | None) -> Call[replies.ExportTrailer]:
+    query = {"from_seq": str(from_seq)}
+    if to_seq is not None:
+        query["to_seq"] = str(to_seq)
+    return Call("GET", f"{_topic(topic)}/export?{urlencode(query)}", replies.ExportTrailer, accept=NDJSON)
+
+
+def export_line(line: bytes) -> replies.RecordReply | replies.ExportEnd:
+    """One line of an export. Only the trailer begins this way: a record begins with its `$seq`."""
+    if line.startswith(b'{"$end"'):
+        return msgspec.json.decode(line, type=replies.ExportTrailer).end
+    return msgspec.json.decode(line, type=replies.RecordReply)
+
+
+def _topic(topic: str) -> str:
+    return f"/v0/topics/{quote(topic, safe='')}"
+
+
+def _cursor(topic: str, name: str) -> str:
+    return f"{_topic(topic)}/cursors/{quote(name, safe='')}"
+
+
+# Refusals
+
+# The server's codes are the names of the errors; `tests/unit/client` holds this table and the server's together.
+ERRORS: dict[str, type[errors.TopicsError]] = {
+    "invalid_request": errors.InvalidRequest,
+    "batch_too_large": errors.BatchTooLarge,
+    "record_too_large": errors.RecordTooLarge,
+    "unauthorized": errors.Unauthorized,
+    "forbidden": errors.Forbidden,
+    "not_found": errors.NotFound,
+    "not_acceptable": errors.NotAcceptable,
+    "upgrade_required": errors.UpgradeRequired,
+    "topic_exists_incompatible": errors.TopicExistsIncompatible,
+    "topic_not_empty": errors.TopicNotEmpty,
+    "payload_too_large": errors.PayloadTooLarge,
+    "uri_too_long": errors.UriTooLong,
+    "unsupported_media_type": errors.UnsupportedMediaType,
+    "topic_full": errors.TopicFull,
+    "headers_too_large": errors.HeadersTooLarge,
+    "storage_failed": errors.StorageFailed,
+    "not_ready": errors.NotReady,
+    "shutting_down": errors.ShuttingDown,
+}
+
+
+def refusal(answer: Answer) -> errors.TopicsError:
+    try:
+        body = msgspec.json.decode(answer.body, type=replies.ErrorReply).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = answer.body[:200].decode(errors="replace")
+        return UnexpectedReply(f"status {answer.status} without an error of a topics server: {text!r}", answer.status)
+    error: errors.TopicsError
+    match body.code:
+        case "topic_not_found":
+            error = errors.TopicNotFound(str(body.detail.get("topic", "")))
+        case "cursor_not_found":
+            error = errors.CursorNotFound(str(body.detail.get("topic", "")), str(body.detail.get("cursor", "")))
+        case "throttled":
+            error = errors.Throttled(body.message, retry_after_s=retry_after_s(answer) or 0)
+        case "method_not_allowed":
+            allowed = tuple(name.strip() for name in answer.headers.get("allow", "").split(","))
+            error = errors.MethodNotAllowed("this method", allowed)
+        case code if code in ERRORS:
+            error = ERRORS[code](body.message)
+        case code:
+            return UnexpectedReply(f"status {answer.status}, {code}: {body.message}", answer.status, code)
+    error.detail = body.detail
+    return error
+
+
+def retry_after_s(answer: Answer) -> int | None:
+    text = answer.headers.get("retry-after", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+# Trying again
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Bounds on trying again: how many times, how long in all, and how the pauses grow."""
+
+    attempts_max: int = limits.CLIENT_ATTEMPTS_MAX
+    total_ms_max: int = limits.CLIENT_RETRY_TOTAL_MS_MAX
+    pause_ms_min: int = limits.CLIENT_PAUSE_MS_MIN
+    pause_ms_max: int = limits.CLIENT_PAUSE_MS_MAX
+
+
+@dataclass(slots=True)
+class Retries:
+    """The attempts of one call. Each method gives the pause before the next attempt, or raises."""
+
+    policy: RetryPolicy
+    now_ms: Callable[[], int]
+    attempts: int = field(default=0, init=False)
+    _began_ms: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._began_ms = self.now_ms()
+
+    def after_answer(self, answer: Answer) -> int | None:
+        """None when the answer is final. A 429 or 503 is worth another attempt only if the server says when."""
+        wanted_s = retry_after_s(answer)
+        if answer.status not in {429, 503} or wanted_s is None:
+            return None
+        pause_ms = max(self._pause_ms(), wanted_s * 1000)
+        return pause_ms if self._may_go_on(pause_ms) else None
+
+    def after_failure(self, error: OSError | Exception, where: str) -> int:
+        pause_ms = self._pause_ms()
+        if not self._may_go_on(pause_ms):
+            reason = str(error) or type(error).__name__
+            raise ServerUnreachable(f"{where} does not answer: {reason}; tried {self.attempts} times") from error
+        return pause_ms
+
+    def _may_go_on(self, pause_ms: int) -> bool:
+        if self.attempts >= self.policy.attempts_max:
+            return False
+        return self.now_ms() - self._began_ms + pause_ms <= self.policy.total_ms_max
+
+    def _pause_ms(self) -> int:
+        self.attempts += 1
+        doubled = self.policy.pause_ms_min << min(self.attempts - 1, 16)
+        return min(doubled, self.policy.pause_ms_max)

@@ -1,0 +1,52 @@
+"""What can go wrong between Spark and a topic."""
+
+from topics.errors import TopicsError
+
+
+class InvalidOption(TopicsError):
+    """An option is unknown, missing, malformed, or contradicts another one. The message names it."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(f"option {option}: {problem}", option=option)
+
+
+class InvalidColumns(TopicsError):
+    """The columns of a DataFrame, or a value in one, cannot be written to a topic. The message says what to select."""
+
+
+class DataLoss(TopicsError):
+    """Records this query had to read are gone. To go on without them, and have the loss in the log or in the data,
+    set `onDataLoss` to `warn` or `rows`."""
+
+    def __init__(self, topic: str, gap_from: int, gap_to: int | None, reason: str) -> None:
+        what = f"from seq {gap_from} on" if gap_to is None else f"seqs {gap_from} to {gap_to}"
+        super().__init__(
+            f'{what} of topic "{topic}" cannot be read any more (reason: {reason}); '
+            "set onDataLoss to warn or rows to go on without them",
+            topic=topic,
+            gap_from=gap_from,
+            gap_to=gap_to,
+            reason=reason,
+        )
+
+
+class TopicChangedDuringRead(TopicsError):
+    """The topic was deleted and made anew while a task read it, so its rows may be of either. The task fails; when it
+    runs again the change is seen from the start and is a loss like any other."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" was recreated while it was read; run again', topic=topic)
+
+
+class ReplayDiffers(TopicsError):
+    """A batch was written again with other records than the first time, so the two cannot be told to be the same.
+    Make the query deterministic: no shuffles without order, no random values, no changed partitioning."""
+
+    def __init__(self, topic: str, key: str, before: int, now: int) -> None:
+        super().__init__(
+            f'the write {key} to topic "{topic}" had {before} records the first time and has {now} now', topic=topic
+        )
+
+
+class JavaMissing(TopicsError):
+    """Spark runs on Java 17 or newer and there is none. The message says how to install it."""

@@ -1,0 +1,258 @@
+"""Plans the reading of a data directory, a backup or a cold directory: which files have which seqs.
+
+Nothing is written and nothing locked: the server may be running. `file_state` says what is read and when.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from topics.engine.block import Block
+from topics.engine.topic_log import TopicLog
+from topics.errors import TopicNotFound
+from topics.model.gap import Gap
+from topics.model.record import payload_of
+from topics.spark.file_partition import (
+    FilePartition,
+    GapPiece,
+    InlinePiece,
+    OutOfRange,
+    Piece,
+    SegmentPiece,
+    SegmentRange,
+    SeqRun,
+    TopicRange,
+    WalPiece,
+)
+from topics.spark.file_state import StoredTopic, load
+from topics.storage import paths
+from topics.storage.fs import Disk, RealDisk
+from topics.storage.sealed_block import ClearedBlock
+
+PARTITION_RECORDS = 200_000
+"""Records of a partition when nobody asks for another number: some twenty segments, read in a fraction of a second."""
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Records that are in the WAL only are sent along with the partition up to this size."""
+
+
+class FileLog:
+    """The files as they were when it was made; make another one to see what came since.
+
+    `cold_path` is needed when segments are on the cold tier. `path` may be a cold directory by itself: then topics are
+    called by their ids, as `#0000000A`, and there are no floors and no gaps, which only a snapshot knows of.
+    """
+
+    def __init__(self, path: str, cold_path: str | None = None, disk: Disk | None = None) -> None:
+        self.path = path.rstrip("/") or "/"
+        self.cold_path = (cold_path or "").rstrip("/")
+        self._topics = load(disk or RealDisk(), self.path, self.cold_path)
+
+    def topics(self) -> dict[str, TopicRange]:
+        return {name: _range_of(topic) for name, topic in self._topics.items()}
+
+    def seq_at(self, topic: str, ts: int) -> int:
+        """Where the records of `ts` (ms) or later begin; all before it are older. Lost seqs whose time is unknown count
+        as not older."""
+        return _seq_at(self._topic(topic).log, ts)
+
+    def partitions(
+        self,
+        topic: str,
+        start: int,
+        end: int,
+        min_partitions: int = 0,
+        max_records: int = 0,
+        from_ts: int | None = None,
+        to_ts: int | None = None,
+    ) -> list[FilePartition]:
+        """Seqs [start, end] as partitions, in order; those of `from_ts <= ts < to_ts` (ms) if given.
+
+        Every seq in there is a record of exactly one partition, or in a gap of exactly one, or deleted. A partition
+        has at most `max_records` seqs (0: some 200 000). There are at least `min_partitions`, while a partition has
+        more than one. The same arguments give the same partitions.
+        """
+        stored = self._topic(topic)
+        if start < 1 or end > stored.log.head_seq:
+            raise OutOfRange(topic, start, end, stored.log.head_seq)
+        if from_ts is not None:
+            start = max(start, _seq_at(stored.log, from_ts))
+        if to_ts is not None:
+            end = min(end, _seq_at(stored.log, to_ts) - 1)
+        if start > end:
+            return []
+        pieces = [*self._gaps(stored.log, start, end), *self._pieces(stored, start, end)]
+        pieces.sort(key=lambda piece: piece.start)
+        total = sum(map(_seqs, pieces))
+        records = max_records or PARTITION_RECORDS
+        if min_partitions:
+            records = min(records, -(-total // min_partitions))
+        partitions: list[FilePartition] = []
+        first = start
+        for group in _grouped(pieces, max(records, 1)):
+            partitions.append(
+                FilePartition(self.path, self.cold_path, topic, stored.topic_id, first, group[-1].end, tuple(group))
+            )
+            first = group[-1].end + 1
+        if partitions:
+            partitions[-1] = replace(partitions[-1], end=end)
+        return partitions
+
+    def _topic(self, name: str) -> StoredTopic:
+        if name not in self._topics:
+            raise TopicNotFound(name)
+        return self._topics[name]
+
+    @staticmethod
+    def _gaps(log: TopicLog, start: int, end: int) -> Iterator[GapPiece]:
+        """What a reader who begins at `start` is told to be lost."""
+        at = start
+        while at <= end:
+            gap = log.gap_at(at - 1)
+            if gap is not None:
+                yield GapPiece(Gap(gap.gap_from, min(gap.gap_to, end), gap.reason))
+                at = gap.gap_to + 1
+            else:
+                at = next((first for first, _ in log.lost_ranges if first > at), end + 1)
+
+    def _pieces(self, stored: StoredTopic, start: int, end: int) -> Iterator[Piece]:
+        start = max(start, stored.log.earliest_seq)
+        for block in stored.log.blocks:
+            first, last = max(start, block.first_seq), min(end, block.last_seq)
+            if first > last or block.live_count == 0 or isinstance(block, ClearedBlock):
+                continue
+            if not isinstance(block, Block):
+                deleted = [block.first_seq + position for position in sorted(block.unflagged)]
+                yield self._segment_piece(stored, block.first_seq, first, last, deleted)
+                continue
+            dead = [seq for seq in range(first, last + 1) if not block.is_live(seq - block.first_seq)]
+            flushed = block.first_seq + block.flushed_count - 1
+            if first <= flushed:
+                yield self._segment_piece(stored, block.first_seq, first, min(last, flushed), dead)
+            if last > flushed:
+                yield from _wal_pieces(stored, block, max(first, flushed + 1), last, dead)
+
+    def _segment_piece(
+        self, stored: StoredTopic, first_seq: int, start: int, end: int, deleted: Iterable[int]
+    ) -> SegmentPiece:
+        image = stored.segments[first_seq]
+        # Where it is not, it may be by the time it is read.
+        roots = [root for root in (self.path, self.cold_path) if root]
+        directories = [paths.topic_dir(root, stored.topic_id) for root in roots]
+        return SegmentPiece(
+            tuple(reversed(directories) if image.cold else directories),
+            first_seq,
+            image.data_bytes,
+            image.sealed,
+            start,
+            end,
+            _runs(deleted, start, end),
+        )
+
+
+def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
+    """Records that no segment has yet."""
+    base = block.first_seq
+    if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
+        records = []
+        for seq in range(start, end + 1):
+            at = seq - base
+            fragment, node, tag = block.fragments[at], block.nodes[at], block.tags[at]
+            if fragment is not None:
+                records.append(
+                    (
+                        seq,
+                        block.timestamps[at],
+                        None if node is None else node.encode(),
+                        None if tag is None else tag.encode(),
+                        payload_of(fragment, block.meta_at[at]),
+                    )
+                )
+        yield InlinePiece(start, end, tuple(records))
+        return
+    for run in stored.wal_runs:
+        first, last = max(start, run.first_seq), min(end, run.last_seq)
+        if first <= last:
+            yield WalPiece(run.path, first, last, _runs(dead, first, last))
+
+
+def _grouped(pieces: Iterable[Piece], records_max: int) -> Iterator[list[Piece]]:
+    """The pieces in groups of at most so many records; a piece that does not fit is cut. A gap counts nothing."""
+    group: list[Piece] = []
+    room = records_max
+    for piece in pieces:
+        rest = piece
+        while _seqs(rest) > room:
+            if room:
+                group.append(_cut(rest, rest.start, rest.start + room - 1))
+                rest = _cut(rest, rest.start + room, rest.end)
+            yield group
+            group, room = [], records_max
+        group.append(rest)
+        room -= _seqs(rest)
+    if group:
+        yield group
+
+
+def _seqs(piece: Piece) -> int:
+    return 0 if isinstance(piece, GapPiece) else piece.end - piece.start + 1
+
+
+def _cut(piece: Piece, start: int, end: int) -> Piece:
+    match piece:
+        case SegmentPiece() | WalPiece():
+            deleted = ((max(first, start), min(last, end)) for first, last in piece.deleted)
+            return replace(piece, start=start, end=end, deleted=tuple(run for run in deleted if run[0] <= run[1]))
+        case InlinePiece():
+            return InlinePiece(start, end, tuple(record for record in piece.records if start <= record[0] <= end))
+        case GapPiece():
+            return piece
+
+
+def _runs(seqs: Iterable[int], start: int, end: int) -> tuple[SeqRun, ...]:
+    """Ascending seqs as runs, those within [start, end]."""
+    runs: list[SeqRun] = []
+    for seq in seqs:
+        if start <= seq <= end:
+            if runs and runs[-1][1] == seq - 1:
+                runs[-1] = (runs[-1][0], seq)
+            else:
+                runs.append((seq, seq))
+    return tuple(runs)
+
+
+def _seq_at(log: TopicLog, ts: int) -> int:
+    older_to = 0
+    for block in log.blocks:
+        if block.last_ts >= ts:
+            older = block.expired_before(ts)
+            return block.first_seq + older if older else older_to + 1
+        older_to = block.last_seq
+    return older_to + 1 if log.blocks or ts <= log.last_ts else log.head_seq + 1
+
+
+def _range_of(stored: StoredTopic) -> TopicRange:
+    log = stored.log
+    return TopicRange(
+        name=stored.name,
+        epoch=stored.topic_id,
+        earliest_seq=log.earliest_seq,
+        head_seq=log.head_seq,
+        evict_floor=log.evict_floor,
+        cap_lost_seq=log.cap_lost_seq,
+        ttl_lost_seq=log.ttl_lost_seq,
+        crash_lost_seq=log.crash_lost_seq,
+        lost_ranges=tuple(log.lost_ranges),
+        segments=tuple(
+            SegmentRange(
+                block.first_seq,
+                block.last_seq,
+                block.first_ts,
+                block.last_ts,
+                sealed=not isinstance(block, Block),
+                cold=block.first_seq in stored.segments and stored.segments[block.first_seq].cold,
+                cleared=isinstance(block, ClearedBlock),
+            )
+            for block in log.blocks
+        ),
+        last_ts=log.last_ts,
+    )

@@ -1,0 +1,149 @@
+"""What is planned and read of a data directory's files: small frozen values, picklable and self-contained.
+
+A partition is a run of seqs of one topic, as pieces: parts of segments, parts of WAL files, a few records carried
+along, and the seqs that are lost. The pieces name files and seqs, so reading one needs nothing of the planner.
+"""
+
+from dataclasses import dataclass
+
+from topics.errors import TopicsError
+from topics.model.gap import Gap
+from topics.storage.segment_format import SegmentRecord
+
+SeqRun = tuple[int, int]
+"""(first, last), both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """A run of seqs of a topic. `cleared`: all were deleted, no file is left. Not `sealed`: its newest records may be
+    in the WAL only."""
+
+    first_seq: int
+    last_seq: int
+    first_ts: int
+    last_ts: int
+    sealed: bool
+    cold: bool
+    cleared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """A topic as the files have it. `epoch` tells it from an earlier or later one of the same name.
+
+    The records are those of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Below `evict_floor`
+    records were lost against their owner's will; the three `…_lost_seq` are the highest of each cause, 0 for none.
+    """
+
+    name: str
+    epoch: int
+    earliest_seq: int
+    head_seq: int
+    evict_floor: int
+    cap_lost_seq: int
+    ttl_lost_seq: int
+    crash_lost_seq: int
+    lost_ranges: tuple[SeqRun, ...]
+    segments: tuple[SegmentRange, ...]
+    last_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPiece:
+    """Records [start, end] of a segment. It is in one of `directories`, looked for in this order. `deleted`: what is
+    deleted besides the records whose delete byte is set."""
+
+    directories: tuple[str, ...]
+    first_seq: int
+    data_bytes: int
+    sealed: bool
+    start: int
+    end: int
+    deleted: tuple[SeqRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WalPiece:
+    """Records [start, end] of a topic, in one WAL file, but for the `deleted`."""
+
+    path: str
+    start: int
+    end: int
+    deleted: tuple[SeqRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InlinePiece:
+    """The records of [start, end] themselves: few enough to be sent along."""
+
+    start: int
+    end: int
+    records: tuple[SegmentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GapPiece:
+    """Seqs that are lost: no file has them."""
+
+    gap: Gap
+
+    @property
+    def start(self) -> int:
+        return self.gap.gap_from
+
+    @property
+    def end(self) -> int:
+        return self.gap.gap_to
+
+
+Piece = SegmentPiece | WalPiece | InlinePiece | GapPiece
+
+
+@dataclass(frozen=True, slots=True)
+class FilePartition:
+    """Seqs [start, end] of one topic. What no piece has is deleted."""
+
+    root: str
+    cold_root: str
+    topic: str
+    epoch: int
+    start: int
+    end: int
+    pieces: tuple[Piece, ...]
+
+
+class OutOfRange(TopicsError):
+    """Seqs that were never given out, as far as the files know. Plan anew from the topic's range."""
+
+    def __init__(self, topic: str, start: int, end: int, head_seq: int) -> None:
+        super().__init__(
+            f"seqs {start} to {end} of topic {topic!r} were asked for, and its last one is {head_seq}",
+            topic=topic,
+            start=start,
+            end=end,
+            head_seq=head_seq,
+        )
+
+
+class TopicReplaced(TopicsError):
+    """The topic was deleted, or deleted and made anew, after the reading was planned. Plan anew."""
+
+    def __init__(self, topic: str, epoch: int) -> None:
+        super().__init__(
+            f"topic {topic!r} is no longer the one (id {epoch}) that was planned", topic=topic, epoch=epoch
+        )
+
+
+class ColdTierUnknown(TopicsError):
+    """Some segments are on the cold tier. Name its directory, the server's TOPICS_COLD_DIR."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"segments of {path} are on the cold tier: name its directory", path=path)
+
+
+class FilesChanging(TopicsError):
+    """The server replaced its files faster than they could be read. Read a backup, or more slowly growing ranges."""
+
+    def __init__(self, path: str, attempts: int) -> None:
+        super().__init__(f"{path} changed while it was read, {attempts} times in a row", path=path, attempts=attempts)

@@ -1,0 +1,237 @@
+"""Reads a planned partition into Arrow columns. Every record is checked: seq, lengths, checksum.
+
+Reading the same partition again gives the same rows, but for records deleted since: those are left out from then on.
+
+A running server replaces its files: the WAL goes into segments, segments move to the cold tier or go with their
+records. A piece whose file is gone is planned anew, and what was lost meanwhile becomes a gap. This happens at most
+`REPLANS_MAX` times in a row for a piece, then it is `FilesChanging`.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from topics.model.gap import Gap
+from topics.model.payload import SEPARATOR, split_payload
+from topics.spark.columns import META, Columns
+from topics.spark.file_log import FileLog
+from topics.spark.file_partition import (
+    FilePartition,
+    FilesChanging,
+    GapPiece,
+    InlinePiece,
+    Piece,
+    SegmentPiece,
+    SeqRun,
+    TopicReplaced,
+    WalPiece,
+)
+from topics.storage import paths
+from topics.storage.errors import CorruptFile
+from topics.storage.frame import HAS_NODE, HAS_TAG, FrameKind
+from topics.storage.fs import Disk, RealDisk
+from topics.storage.segment_columns import FrameColumns, Ints, read_columns
+from topics.storage.segment_format import SegmentRecord
+from topics.storage.segment_reader import SegmentReader
+from topics.storage.wal_reader import scan, whole_batches
+
+BATCH_RECORDS_MAX = 10_000
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+REPLANS_MAX = 5
+
+_APPEND = int(FrameKind.APPEND)
+_decode_meta = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class _Vanished(Exception):
+    """What was planned is no longer where it was."""
+
+
+def read_partition(partition: FilePartition, disk: Disk | None = None) -> Iterator[Columns]:
+    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone).
+
+    Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`; and, when records were planned that a
+    power cut then took, `OutOfRange`.
+    """
+    return _read(disk or RealDisk(), partition, REPLANS_MAX)
+
+
+def _read(disk: Disk, partition: FilePartition, replans: int) -> Iterator[Columns]:
+    for piece in partition.pieces:
+        try:
+            # Opened here and now: from then on nothing can vanish.
+            batches = _open(disk, partition, piece)
+        except (FileNotFoundError, _Vanished) as error:
+            if not replans:
+                raise FilesChanging(partition.root, REPLANS_MAX) from error
+            for again in _planned_anew(disk, partition, piece):
+                yield from _read(disk, again, replans - 1)
+        else:
+            yield from batches
+
+
+def _planned_anew(disk: Disk, partition: FilePartition, piece: Piece) -> list[FilePartition]:
+    log = FileLog(partition.root, partition.cold_root, disk)
+    topic = log.topics().get(partition.topic)
+    if topic is None or topic.epoch != partition.epoch:
+        raise TopicReplaced(partition.topic, partition.epoch)
+    return log.partitions(partition.topic, piece.start, piece.end)
+
+
+def _open(disk: Disk, partition: FilePartition, piece: Piece) -> Iterator[Columns]:
+    match piece:
+        case SegmentPiece():
+            return _segment_batches(_segment_reader(disk, piece), piece)
+        case WalPiece():
+            return _batches_of(_wal_records(disk, partition.epoch, piece))
+        case InlinePiece():
+            return _batches_of(piece.records)
+        case GapPiece():
+            return iter([_columns_of((), (piece.gap,))])
+
+
+# Segments
+
+
+def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
+    for directory in piece.directories:
+        path = paths.segment_path(directory, piece.first_seq, paths.SegmentPart.DATA)
+        if disk.exists(path):
+            # A sealed one is never cut, so a map of it is safe; an active one may be, beyond the bytes that count.
+            reader = SegmentReader(disk, directory, piece.first_seq, piece.data_bytes, mapped=piece.sealed)
+            if reader.last_seq < piece.end:
+                raise CorruptFile(path, piece.data_bytes, f"it ends at seq {reader.last_seq}, before {piece.end}")
+            return reader
+    raise _Vanished
+
+
+def _segment_batches(reader: SegmentReader, piece: SegmentPiece) -> Iterator[Columns]:
+    start, end = piece.start - piece.first_seq, piece.end - piece.first_seq + 1
+    while start < end:
+        stop = min(start + BATCH_RECORDS_MAX, end)
+        while stop - start > 1 and reader.bytes_between(start, stop) > BATCH_BYTES_MAX:
+            stop = start + (stop - start) // 2
+        found = read_columns(reader, start, stop)
+        dead = found.deleted
+        batch_seq = piece.first_seq + start
+        for first, last in piece.deleted:
+            dead[max(first - batch_seq, 0) : max(last - batch_seq + 1, 0)] = True
+        kept = np.flatnonzero(~dead)
+        if len(kept):
+            yield _columns_from(found, kept)
+        start = stop
+
+
+def _columns_from(found: FrameColumns, kept: Ints) -> Columns:
+    """Without a Python object for any record, unless it has meta."""
+    payload = _texts(found.data, found.payload_at, found.payload_end, kept)
+    data, meta = _split(payload)
+    return Columns(
+        seq=pa.array(found.seq[kept]),
+        ts=pa.array(found.ts[kept]),
+        node=_optional(found.data, found.node_at, found.tag_at, kept, (found.flags & HAS_NODE) != 0),
+        tag=_optional(found.data, found.tag_at, found.payload_at, kept, (found.flags & HAS_TAG) != 0),
+        data=data,
+        meta=meta,
+    )
+
+
+def _texts(data: bytes, starts: Ints, ends: Ints, kept: Ints) -> pa.Array:
+    """The bytes [start, end) of each kept record. The fields and what lies between them are taken for one long array of
+    texts, of which every second one is copied out: Arrow does that in one go."""
+    bounds = np.empty(2 * len(starts), np.int32)
+    bounds[0::2], bounds[1::2] = starts, ends
+    whole = pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
+    )
+    return whole.take(pa.array(2 * kept))
+
+
+def _optional(data: bytes, starts: Ints, ends: Ints, kept: Ints, there: NDArray[np.bool_]) -> pa.Array:
+    there = there[kept]
+    if not there.any():
+        return pa.nulls(len(kept), pa.string())
+    found = _texts(data, starts, ends, kept)
+    if not there.all():
+        validity = pa.py_buffer(np.packbits(there, bitorder="little"))
+        found = pa.Array.from_buffers(pa.binary(), len(found), [validity, *found.buffers()[1:]])
+    return found.cast(pa.string())
+
+
+def _split(payload: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Data and meta of payloads."""
+    content = payload.buffers()[2]
+    if content is None or SEPARATOR not in memoryview(content).tobytes():
+        return payload.cast(pa.string()), pa.nulls(len(payload), META)
+    return _split_each(payload.to_pylist())
+
+
+def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    """Hot where records have meta: keys and values of all maps go into two long lists."""
+    datas: list[bytes] = []
+    keys: list[str] = []
+    values: list[str] = []
+    bounds = [0]
+    absent: list[bool] = []
+    for payload in payloads:
+        data, meta, _ = split_payload(payload)
+        datas.append(data)
+        absent.append(meta is None)
+        if meta is not None:
+            found = _decode_meta(meta)
+            keys += found
+            values += found.values()
+        bounds.append(len(keys))
+    texts = pa.array(datas, pa.binary()).cast(pa.string())
+    if not keys and all(absent):
+        return texts, pa.nulls(len(datas), META)
+    maps = pa.MapArray.from_arrays(
+        pa.array(bounds, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()), mask=pa.array(absent)
+    )
+    return texts, maps
+
+
+# Records one by one: what is in the WAL only
+
+
+def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[SegmentRecord]:
+    deleted = {seq for run in piece.deleted for seq in _seqs(run)}
+    records: list[SegmentRecord] = []
+    due = piece.start
+    # Read, not mapped: the server may cut the end of it, which is not looked at.
+    for frame in whole_batches(scan(disk.read(piece.path), piece.path)):
+        kind, flags, of_topic, seq, ts, node, tag, payload, _ = frame
+        if kind == _APPEND and of_topic == topic_id and seq == due:
+            if seq not in deleted:
+                records.append((seq, ts, node if flags & HAS_NODE else None, tag if flags & HAS_TAG else None, payload))
+            if seq == piece.end:
+                return records
+            due += 1
+    raise _Vanished
+
+
+def _seqs(run: SeqRun) -> range:
+    return range(run[0], run[1] + 1)
+
+
+def _batches_of(records: Sequence[SegmentRecord]) -> Iterator[Columns]:
+    left = iter(records)
+    while batch := list(islice(left, BATCH_RECORDS_MAX)):
+        yield _columns_of(batch)
+
+
+def _columns_of(records: Sequence[SegmentRecord], gaps: tuple[Gap, ...] = ()) -> Columns:
+    data, meta = _split_each([record[4] for record in records])
+    return Columns(
+        seq=pa.array([record[0] for record in records], pa.int64()),
+        ts=pa.array([record[1] for record in records], pa.int64()),
+        node=pa.array([record[2] for record in records], pa.binary()).cast(pa.string()),
+        tag=pa.array([record[3] for record in records], pa.binary()).cast(pa.string()),
+        data=data,
+        meta=meta,
+        gaps=gaps,
+    )

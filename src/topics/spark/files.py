@@ -1,0 +1,146 @@
+"""The files of a server as a log: a data directory, a backup, or a cold directory."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topics.model.gap import GapReason
+from topics.spark import http_reader
+from topics.spark.columns import Columns
+from topics.spark.file_log import FileLog
+from topics.spark.file_partition import FilePartition
+from topics.spark.file_reader import read_partition
+from topics.spark.log import Planned
+from topics.spark.offsets import Offsets, SeqRange, TopicRange
+from topics.spark.options import Files, Filters, ReadOptions
+from topics.spark.rows import Gap
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """One task's share of a topic's files: what is known to be lost before anything is read, and what to read."""
+
+    topic: str
+    gaps: tuple[Gap, ...]
+    partition: FilePartition | None
+
+
+class FilesLog:
+    """A data directory, a backup or a cold directory. It is looked at anew whenever ranges are asked for."""
+
+    def __init__(self, read: ReadOptions, files: Files) -> None:
+        self._options = read
+        self._files = files
+        self._seen: FileLog | None = None
+
+    def ranges(self) -> dict[str, TopicRange]:
+        self._seen = FileLog(self._files.path, self._files.cold_path)
+        return {
+            name: TopicRange(topic.epoch, topic.earliest_seq, topic.head_seq)
+            for name, topic in self._seen.topics().items()
+            if self._is_subscribed(name)
+        }
+
+    def seq_at(self, topic: str, ts: int) -> int:
+        return self._look().seq_at(topic, ts)
+
+    def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[FileShare]:
+        known = self._look().topics()
+        if any(not _reaches(known.get(wanted.topic), wanted) for wanted in ranges):
+            # An offset may be newer than what was seen last, when a query begins with a batch it has to repeat.
+            self._seen = FileLog(self._files.path, self._files.cold_path)
+            known = self._seen.topics()
+        total = sum(wanted.size for wanted in ranges)
+        shares: list[FileShare] = []
+        for wanted in ranges:
+            topic = wanted.topic
+            lost, end = _lost(known.get(topic), wanted)
+            if lost:
+                shares.append(FileShare(topic, lost, None))
+            if wanted.start < end:
+                least = -(-pieces_min * wanted.size // total)
+                found = self._look().partitions(topic, wanted.start + 1, end, least, records_max or 0)
+                shares += [FileShare(topic, (), partition) for partition in found]
+        return shares
+
+    def read(self, planned: Planned) -> Iterator[Columns | Gap]:
+        assert isinstance(planned, FileShare)
+        yield from planned.gaps
+        if planned.partition is None:
+            return
+        for columns in read_partition(planned.partition):
+            for gap in columns.gaps:
+                yield Gap(gap.gap_from, gap.gap_to, gap.reason)
+            wanted = filtered(columns, self._options.filters)
+            if len(wanted):
+                yield wanted
+
+    def store_cursor(self, name: str, offsets: Offsets) -> None:
+        raise AssertionError("the options refuse a cursor with files")
+
+    def close(self) -> None:
+        self._seen = None
+
+    def __enter__(self) -> "FilesLog":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _look(self) -> FileLog:
+        if self._seen is None:
+            self._seen = FileLog(self._files.path, self._files.cold_path)
+        return self._seen
+
+    def _is_subscribed(self, name: str) -> bool:
+        prefix = self._options.prefix
+        return name in self._options.topics if prefix is None else name.startswith(prefix)
+
+
+class _Known(Protocol):
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def head_seq(self) -> int: ...
+
+
+def _reaches(known: _Known | None, wanted: SeqRange) -> bool:
+    return known is not None and known.epoch == wanted.epoch and known.head_seq >= wanted.end
+
+
+def _lost(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]:
+    """What of a range no file can have, and up to where there may be some."""
+    gaps = [] if wanted.lost_from is None else [Gap(wanted.lost_from, None, GapReason.RECREATED)]
+    end = wanted.end
+    if wanted.size and known is None:
+        gaps.append(Gap(wanted.start + 1, end, http_reader.DELETED))
+        end = wanted.start
+    elif wanted.size and known is not None and known.epoch != wanted.epoch:
+        gaps.append(Gap(wanted.start + 1, end, GapReason.RECREATED))
+        end = wanted.start
+    elif known is not None and known.head_seq < end:
+        # The head went back: the files are of a time before the offsets, or a power cut took the end.
+        gaps.append(Gap(max(known.head_seq, wanted.start) + 1, end, GapReason.CRASH))
+        end = max(known.head_seq, wanted.start)
+    return tuple(gaps), end
+
+
+def filtered(columns: Columns, filters: Filters) -> Columns:
+    """Without the records the reader does not want; the server does the same for its readers."""
+    keep = None
+    if filters.node:
+        keep = pc.fill_null(pc.invert(pc.is_in(columns.node, pa.array(filters.node, pa.string()))), True)
+    if filters.match is not None:
+        _, how, text = filters.match
+        prefix = text.removesuffix("*")
+        wanted = pc.equal(columns.tag, text) if how == "Eq" else pc.starts_with(columns.tag, prefix)
+        wanted = pc.fill_null(wanted, False)
+        keep = wanted if keep is None else pc.and_(keep, wanted)
+    if keep is None:
+        return columns
+    names = ("seq", "ts", "node", "tag", "data", "meta")
+    return Columns(*(getattr(columns, name).filter(keep) for name in names))

@@ -1,0 +1,92 @@
+"""Reads ranges of topics from a running server.
+
+`read_range` is a function of (topic, epoch, start, end) and of nothing else: the same range twice gives the same rows,
+or a gap that says which of them are gone. Deleted and filtered records are simply not there; they are no loss.
+"""
+
+from collections.abc import Iterator
+
+from topics.client.errors import UnexpectedReply
+from topics.client.replies import RecordReply
+from topics.client.sync_client import SyncClient
+from topics.errors import TopicNotFound
+from topics.model.gap import GapReason
+from topics.spark.errors import TopicChangedDuringRead
+from topics.spark.offsets import SeqRange, TopicRange
+from topics.spark.options import Filters
+from topics.spark.rows import Gap
+
+DELETED = "deleted_topic"
+
+
+def topic_ranges(client: SyncClient, topics: tuple[str, ...], prefix: str | None) -> dict[str, TopicRange]:
+    """What the subscribed topics hold now. A topic that does not exist is left out."""
+    names = topics if prefix is None else tuple(listed.topic for listed in client.topics(prefix))
+    ranges = {}
+    for name in names:
+        try:
+            state = client.state(name)
+        except TopicNotFound:
+            continue
+        ranges[name] = TopicRange(state.epoch, state.earliest_seq, state.head_seq)
+    return ranges
+
+
+def seq_at(client: SyncClient, topic: str, ts: int) -> int | None:
+    """The seq of the first live record of `ts` or later, or None if there is none."""
+    cursor = 0
+    while True:
+        reply = client.read(topic, cursor, from_ts=ts, limit=1)
+        if reply.records:
+            return reply.records[0].seq
+        if reply.next_from_seq <= cursor or reply.next_from_seq >= reply.head_seq:
+            return None
+        cursor = reply.next_from_seq
+
+
+def read_range(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+    if wanted.lost_from is not None:
+        yield Gap(wanted.lost_from, None, GapReason.RECREATED)
+    if wanted.size == 0:
+        return
+    reason = _gone(client, wanted)
+    if reason is not None:
+        yield Gap(wanted.start + 1, wanted.end, reason)
+        return
+    try:
+        yield from _read_existing(client, wanted, filters)
+    except TopicNotFound:
+        raise TopicChangedDuringRead(wanted.topic) from None
+    if _gone(client, wanted) is not None:
+        raise TopicChangedDuringRead(wanted.topic)
+
+
+def _gone(client: SyncClient, wanted: SeqRange) -> str | None:
+    """Why nothing of the range is there any more, or None if the topic is still the one it was."""
+    try:
+        state = client.state(wanted.topic)
+    except TopicNotFound:
+        return DELETED
+    return None if state.epoch == wanted.epoch else GapReason.RECREATED
+
+
+def _read_existing(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+    cursor, end = wanted.start, wanted.end
+    while cursor < end:
+        reply = client.read(wanted.topic, cursor, to_seq=end, match=filters.match, node=filters.node)
+        gap = reply.tombstone
+        if reply.head_seq < end:
+            # The head went back: a topic that keeps nothing over a restart began anew.
+            yield Gap(cursor + 1, end, GapReason.RECREATED)
+            return
+        if gap is not None and gap.gap_from <= end:
+            yield Gap(max(gap.gap_from, cursor + 1), min(gap.gap_to, end), gap.reason)
+        if reply.next_from_seq <= cursor:
+            raise UnexpectedReply(f'a read of topic "{wanted.topic}" after seq {cursor} got nowhere', 200)
+        # Where all that is left of a range was deleted, the server's next step may be beyond it.
+        records = reply.records
+        if records and records[-1].seq > end:
+            records = [record for record in records if record.seq <= end]
+        if records:
+            yield records
+        cursor = reply.next_from_seq

@@ -1,0 +1,220 @@
+"""What Spark calls to write. Rows become chunks, each one append with a key of its own.
+
+The key names the query, the batch, the task and the chunk, so a task that is tried again, or a batch that is replayed
+after a crash of either side, appends nothing twice. That needs the same rows in the same order: a chunk whose size
+changed is refused, not appended.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import DataType, MapType, StringType, StructType
+
+from topics import limits
+from topics.client.core import NewRecord
+from topics.client.sync_client import SyncClient
+from topics.model.names import is_topic_name
+from topics.spark.errors import InvalidColumns, ReplayDiffers
+from topics.spark.options import WriteOptions
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+
+RECORD_OVERHEAD_BYTES = 64  # field names and punctuation around a record in a request
+
+COLUMNS = ("data", "topic", "tag", "node", "meta")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task appended. Spark pickles it on its way to the driver."""
+
+    records: int
+    chunks: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write`. Its id is made on the driver, once a job: every attempt of a task has the same keys."""
+
+    def __init__(self, write: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, write)
+        self._options = write
+        self._job = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(self._options, iterator, f"{self._job}/{_task().partitionId()}")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream`."""
+
+    def __init__(self, write: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, write)
+        self._options = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = _task()
+        query, batch = task.getLocalProperty(QUERY_PROPERTY), task.getLocalProperty(BATCH_PROPERTY)
+        if query is None or batch is None:
+            raise InvalidColumns("this task is not part of a streaming batch, so its writes cannot be told apart")
+        return write_rows(self._options, iterator, f"{query}/{batch}/{task.partitionId()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Every append was acknowledged when its task ended: nothing is left to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was appended stays; the batch is tried again with the same keys."""
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "writers run in tasks"
+    return task
+
+
+def check_columns(schema: StructType, write: WriteOptions) -> None:
+    types = {column.name: column.dataType for column in schema.fields}
+    if unknown := sorted(set(types) - set(COLUMNS)):
+        raise InvalidColumns(f"column {unknown[0]} is not written; select some of {', '.join(COLUMNS)}")
+    if "data" not in types:
+        raise InvalidColumns(
+            "column data is missing; it holds the payload as JSON text, for example to_json(struct('*'))"
+        )
+    if "topic" not in types and write.topic is None:
+        raise InvalidColumns("there is neither a column topic nor the option topic")
+    for name, kind in types.items():
+        if name == "meta":
+            _check_type(name, kind, MapType(StringType(), StringType()))
+        else:
+            _check_type(name, kind, StringType())
+
+
+def _check_type(name: str, kind: DataType, wanted: DataType) -> None:
+    same = (
+        isinstance(kind, MapType)
+        and isinstance(wanted, MapType)
+        and (kind.keyType, kind.valueType)
+        == (
+            wanted.keyType,
+            wanted.valueType,
+        )
+    )
+    if not same and kind != wanted:
+        raise InvalidColumns(f"column {name} is {kind.simpleString()} and must be {wanted.simpleString()}")
+
+
+def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], task_key: str) -> Written:
+    with write.server.client() as client:
+        sender = ChunkSender(write, task_key, client)
+        for batch in batches:
+            for topic, record in records_of(batch, write.topic):
+                sender.add(topic, record)
+        sender.flush()
+        return Written(sender.records, sender.chunks)
+
+
+def records_of(batch: pa.RecordBatch, topic_for_all: str | None) -> Iterator[tuple[str, NewRecord]]:
+    count = batch.num_rows
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    nothing = [None] * count
+    topics = columns.get("topic", nothing) if topic_for_all is None else [topic_for_all] * count
+    rows = zip(
+        topics,
+        columns["data"],
+        columns.get("tag", nothing),
+        columns.get("node", nothing),
+        columns.get("meta", nothing),
+        strict=True,
+    )
+    for topic, data, tag, node, meta in rows:
+        if topic is None or not is_topic_name(topic):
+            raise InvalidColumns(f"column topic has {topic!r}, which is not a topic name")
+        yield topic, NewRecord(_payload(topic, data), tag, node, None if meta is None else _meta(topic, meta))
+
+
+def _payload(topic: str, text: str | None) -> msgspec.Raw:
+    """The text, once it is known to be one JSON value: it goes into a request as it is."""
+    if text is None:
+        raise InvalidColumns(f'column data is null in a row for topic "{topic}"; a record needs a payload')
+    try:
+        return msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidColumns(
+            f'column data is not JSON in a row for topic "{topic}" ({error}); use to_json, or quote plain text'
+        ) from None
+
+
+def _meta(topic: str, entries: list[tuple[str, str | None]]) -> dict[str, str]:
+    meta: dict[str, str] = {}
+    for name, value in entries:
+        if value is None:
+            raise InvalidColumns(f'column meta has no value for {name!r} in a row for topic "{topic}"')
+        meta[name] = value
+    return meta
+
+
+@dataclass
+class _Chunk:
+    records: list[NewRecord] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class ChunkSender:
+    """Gathers records by topic and appends them. When a chunk is sent depends on the rows alone, not on time or on how
+    Spark cut its Arrow batches, so a replay makes the same chunks."""
+
+    def __init__(self, write: WriteOptions, task_key: str, client: SyncClient) -> None:
+        self.records = 0
+        self.chunks = 0
+        self._options = write
+        self._task_key = task_key
+        self._client = client
+        self._waiting: dict[str, _Chunk] = {}
+        self._waiting_bytes = 0
+
+    def add(self, topic: str, record: NewRecord) -> None:
+        size_bytes = _size_bytes(record)
+        chunk = self._waiting.setdefault(topic, _Chunk())
+        if chunk.records and (
+            len(chunk.records) >= self._options.chunk_records_max
+            or chunk.size_bytes + size_bytes > self._options.chunk_bytes_max
+        ):
+            self._send(topic)
+            chunk = self._waiting.setdefault(topic, _Chunk())
+        chunk.records.append(record)
+        chunk.size_bytes += size_bytes
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes > self._options.chunk_bytes_max * limits.SPARK_BUFFERED_CHUNKS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        for topic in list(self._waiting):
+            self._send(topic)
+
+    def _send(self, topic: str) -> None:
+        chunk = self._waiting.pop(topic)
+        self._waiting_bytes -= chunk.size_bytes
+        key = f"{self._task_key}/{self.chunks}"
+        window_ms = self._options.idempotency_window_ms
+        reply = self._client.append(
+            topic,
+            chunk.records,
+            idempotency_key=key,
+            create=self._options.create_topics,
+            config=None if window_ms is None else {"idempotency_window_ms": window_ms},
+        )
+        if reply.count != len(chunk.records):
+            raise ReplayDiffers(topic, key, reply.count, len(chunk.records))
+        self.records += len(chunk.records)
+        self.chunks += 1
+
+
+def _size_bytes(record: NewRecord) -> int:
+    """About what the record takes in a request; chunks stay far below what a server takes."""
+    meta_bytes = sum(len(name) + len(value) + 8 for name, value in record.meta.items()) if record.meta else 0
+    return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES

@@ -1,0 +1,24 @@
+"""What makes Spark small enough for tests.
+
+TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" runs the same tests with executors in processes of their own.
+"""
+
+import os
+
+MASTER = os.environ.get("TOPICS_TEST_SPARK_MASTER", "local[2]")
+
+SESSION_SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A short life on few cores: compile lightly, collect simply.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
