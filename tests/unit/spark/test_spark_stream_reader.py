@@ -93,6 +93,14 @@ def test_a_topic_that_was_deleted_is_refused_or_waited_for(log: FakeLog, caplog:
     assert [record.getMessage() for record in caplog.records] == ['topic "t1" was deleted; it was read up to seq 9']
 
 
+def test_files_behind_the_offsets_are_waited_for_and_a_head_of_a_server_that_went_back_is_a_loss(log: FakeLog) -> None:
+    log.topics = {"t1": (1, 4)}
+    of_files = TopicsStreamReader(read_options({"path": "data", "subscribePrefix": "t"}, Mode.STREAMING))
+    assert of_files.latestOffset(at(t1=(1, 9)), EVERYTHING) == at(t1=(1, 9))
+    with pytest.raises(DataLoss, match="from seq 10 on"):
+        reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
+
+
 def test_a_reader_travels_without_what_it_has_open(log: FakeLog) -> None:
     query = reader(apiKey="s3cret")
     query.initialOffset()
