@@ -30,6 +30,14 @@ class DataLoss(TopicsError):
         )
 
 
+class FilesBehind(TopicsError):
+    """The files do not have everything yet that was planned: the offsets are of a server that is ahead of them, or the
+    files are an older copy. Run again in a moment, or read newer files."""
+
+    def __init__(self, topic: str, head_seq: int, end: int) -> None:
+        super().__init__(f'the files of topic "{topic}" end at seq {head_seq}, before {end}', topic=topic)
+
+
 class TopicChangedDuringRead(TopicsError):
     """The topic was deleted and made anew while a task read it, so its rows may be of either. The task fails; when it
     runs again the change is seen from the start and is a loss like any other."""

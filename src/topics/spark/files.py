@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from topics.model.gap import GapReason
 from topics.spark import http_reader
 from topics.spark.columns import Columns
+from topics.spark.errors import FilesBehind
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
@@ -57,7 +58,7 @@ class FilesLog:
         shares: list[FileShare] = []
         for wanted in ranges:
             topic = wanted.topic
-            lost, end = _lost(known.get(topic), wanted)
+            lost, end = lost_of(known.get(topic), wanted)
             if lost:
                 shares.append(FileShare(topic, lost, None))
             if wanted.start < end:
@@ -112,7 +113,7 @@ def _reaches(known: _Known | None, wanted: SeqRange) -> bool:
     return known is not None and known.epoch == wanted.epoch and known.head_seq >= wanted.end
 
 
-def _lost(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]:
+def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]:
     """What of a range no file can have, and up to where there may be some."""
     gaps = [] if wanted.lost_from is None else [Gap(wanted.lost_from, None, GapReason.RECREATED)]
     end = wanted.end
@@ -123,9 +124,8 @@ def _lost(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]
         gaps.append(Gap(wanted.start + 1, end, GapReason.RECREATED))
         end = wanted.start
     elif known is not None and known.head_seq < end:
-        # The head went back: the files are of a time before the offsets, or a power cut took the end.
-        gaps.append(Gap(max(known.head_seq, wanted.start) + 1, end, GapReason.CRASH))
-        end = max(known.head_seq, wanted.start)
+        # No loss: only a server that starts can say what a crash took.
+        raise FilesBehind(wanted.topic, known.head_seq, end)
     return tuple(gaps), end
 
 

@@ -25,7 +25,7 @@ from topics.spark import offsets, options, schema
 from topics.spark.errors import DataLoss, InvalidColumns, InvalidOption
 from topics.spark.log import Log, Planned, open_log
 from topics.spark.offsets import Position, SeqRange, TopicRange
-from topics.spark.options import EARLIEST, Boundary, Mode, OnDataLoss, ReadOptions
+from topics.spark.options import EARLIEST, Boundary, Files, Mode, OnDataLoss, ReadOptions
 from topics.spark.rows import Gap, gap_batch, record_batch
 from topics.spark.writer import BatchWriter, StreamWriter
 
@@ -165,6 +165,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, head in heads.items():
             before = since.get(topic)
             if before is not None and not offsets.is_same_log(before, head):
+                if isinstance(self._options.origin, Files) and before.epoch == head.epoch:
+                    continue  # files are behind their server for a moment, or for long if they are a copy
                 self._topic_was_replaced(topic, before)
             end[topic] = head
         for topic, before in since.items():

@@ -1,0 +1,108 @@
+"""A range over HTTP: the same rows every time, or a gap that says which are gone."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from topics.client.errors import UnexpectedReply
+from topics.client.replies import DiffReply, GapReply, RecordReply, StateReply
+from topics.errors import TopicNotFound
+from topics.spark.errors import TopicChangedDuringRead
+from topics.spark.http_reader import read_range, seq_at
+from topics.spark.offsets import SeqRange
+from topics.spark.options import Filters
+from topics.spark.rows import Gap
+
+ALL = Filters((), None)
+WANTED = SeqRange("t", 1, 4, 9)
+
+
+class ScriptedClient:
+    """Answers with what it was told; an epoch of None is a topic that does not exist."""
+
+    def __init__(self, epochs: list[int | None], replies: list[DiffReply | None]) -> None:
+        self.epochs = epochs
+        self.replies = replies
+        self.cursors: list[int] = []
+
+    def state(self, topic: str) -> StateReply:
+        epoch = self.epochs.pop(0)
+        if epoch is None:
+            raise TopicNotFound(topic)
+        return StateReply(topic, 9, 1, 9, epoch)
+
+    def read(self, topic: str, from_seq: int = 0, **_: object) -> DiffReply:
+        self.cursors.append(from_seq)
+        reply = self.replies.pop(0)
+        if reply is None:
+            raise TopicNotFound(topic)
+        return reply
+
+
+def reply(*seqs: int, to: int, head: int = 20, gap: tuple[int, int, str] | None = None) -> DiffReply:
+    records = [RecordReply(seq, 1, Raw(b"1")) for seq in seqs]
+    return DiffReply(records, to, head, 1, None if gap is None else GapReply(*gap))
+
+
+def items(client: ScriptedClient, wanted: SeqRange = WANTED) -> list[object]:
+    untyped: Any = client
+    return [
+        item if isinstance(item, Gap) else [record.seq for record in item] for item in read_range(untyped, wanted, ALL)
+    ]
+
+
+def test_a_range_is_read_reply_by_reply() -> None:
+    client = ScriptedClient([1, 1], [reply(5, 6, to=6), reply(8, 9, to=9)])
+    assert items(client) == [[5, 6], [8, 9]]
+    assert client.cursors == [4, 6]
+
+
+def test_a_reply_that_goes_beyond_the_range_is_cut() -> None:
+    assert items(ScriptedClient([1, 1], [reply(8, 9, 10, 11, to=11)])) == [[8, 9]]
+
+
+def test_a_gap_is_cut_to_the_range() -> None:
+    assert items(ScriptedClient([1, 1], [reply(12, to=12, gap=(5, 11, "cap"))])) == [Gap(5, 9, "cap")]
+
+
+def test_a_gap_beyond_the_range_is_somebody_elses() -> None:
+    assert items(ScriptedClient([1, 1], [reply(5, to=9, gap=(10, 11, "crash"))])) == [[5]]
+
+
+@pytest.mark.parametrize(("epoch", "reason"), [(None, "deleted_topic"), (2, "recreated")])
+def test_a_topic_that_is_gone_is_one_gap(epoch: int | None, reason: str) -> None:
+    assert items(ScriptedClient([epoch], [])) == [Gap(5, 9, reason)]
+
+
+@pytest.mark.parametrize("after", [None, 2])
+def test_a_topic_recreated_meanwhile_fails_the_task(after: int | None) -> None:
+    with pytest.raises(TopicChangedDuringRead):
+        items(ScriptedClient([1, after], [reply(5, 6, to=9)]))
+
+
+def test_a_topic_deleted_between_two_replies_fails_the_task() -> None:
+    with pytest.raises(TopicChangedDuringRead):
+        items(ScriptedClient([1], [reply(5, to=5), None]))
+
+
+def test_a_head_that_went_back_is_a_gap() -> None:
+    assert items(ScriptedClient([1, 1], [reply(5, to=5), reply(to=3, head=3)])) == [[5], Gap(6, 9, "recreated")]
+
+
+def test_what_the_topic_of_before_had_is_a_gap_without_an_end() -> None:
+    client = ScriptedClient([1, 1], [reply(1, 2, to=2)])
+    assert items(client, SeqRange("t", 1, 0, 2, lost_from=8)) == [Gap(8, None, "recreated"), [1, 2]]
+    assert items(ScriptedClient([], []), SeqRange("t", 1, 0, 0, lost_from=8)) == [Gap(8, None, "recreated")]
+
+
+def test_a_server_that_gets_nowhere_is_not_asked_for_ever() -> None:
+    with pytest.raises(UnexpectedReply):
+        items(ScriptedClient([1], [reply(to=4)]))
+
+
+def test_a_time_is_found_behind_deleted_records() -> None:
+    untyped: Any = ScriptedClient([], [reply(to=7), reply(12, to=12)])
+    assert seq_at(untyped, "t", 5) == 12
+    untyped = ScriptedClient([], [reply(to=20)])
+    assert seq_at(untyped, "t", 5) is None

@@ -1,0 +1,107 @@
+"""The streaming reader's offsets, with a log that is a dictionary: what is reachable, and what is refused."""
+
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from topics.spark import source
+from topics.spark.errors import DataLoss
+from topics.spark.offsets import SeqRange, TopicRange
+from topics.spark.options import Mode, ReadOptions, read_options
+from topics.spark.source import JsonOffsets, TopicsPartition, TopicsStreamReader
+
+EVERYTHING = ReadAllAvailable()
+
+
+class FakeLog:
+    """Topics with an epoch and a head."""
+
+    def __init__(self, **topics: tuple[int, int]) -> None:
+        self.topics = topics
+
+    def ranges(self) -> dict[str, TopicRange]:
+        return {name: TopicRange(epoch, 1, head) for name, (epoch, head) in self.topics.items()}
+
+    def plan(self, ranges: list[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
+        return ranges
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> FakeLog:
+    fake = FakeLog()
+
+    def open_fake(read: ReadOptions) -> FakeLog:
+        return fake
+
+    monkeypatch.setattr(source, "open_log", open_fake)
+    return fake
+
+
+def reader(**options: str) -> TopicsStreamReader:
+    given = {"url": "http://x", "subscribePrefix": "t"} | options
+    return TopicsStreamReader(read_options(given, Mode.STREAMING))
+
+
+def at(**topics: tuple[int, int]) -> JsonOffsets:
+    return {name: {"epoch": epoch, "seq": seq} for name, (epoch, seq) in topics.items()}
+
+
+def test_a_new_query_begins_at_the_heads(log: FakeLog) -> None:
+    log.topics = {"t1": (1, 5)}
+    assert reader().initialOffset() == at(t1=(1, 5))
+    assert reader(startingOffsets="earliest").initialOffset() == at(t1=(1, 0))
+
+
+def test_the_limit_of_the_options_is_spark_s_to_apply(log: FakeLog) -> None:
+    log.topics = {"t1": (1, 50)}
+    limited = reader(maxOffsetsPerTrigger="10")
+    assert limited.getDefaultReadLimit() == ReadMaxRows(10)
+    assert limited.latestOffset(at(t1=(1, 5)), ReadMaxRows(10)) == at(t1=(1, 15))
+    assert limited.latestOffset(at(t1=(1, 5)), EVERYTHING) == at(t1=(1, 50))
+    assert reader().getDefaultReadLimit() == EVERYTHING
+
+
+def test_what_comes_after_an_available_now_query_began_is_left_for_the_next(log: FakeLog) -> None:
+    log.topics = {"t1": (1, 5), "t2": (2, 3)}
+    query = reader(onDataLoss="rows")
+    query.prepareForTriggerAvailableNow()
+    log.topics = {"t1": (1, 9), "t2": (7, 4), "t3": (8, 1)}
+    start = at(t1=(1, 2), t2=(2, 1))
+    assert query.latestOffset(start, EVERYTHING) == at(t1=(1, 5), t2=(2, 1))
+    assert query.latestOffset(at(t1=(1, 5), t2=(2, 1)), EVERYTHING) == at(t1=(1, 5), t2=(2, 1))
+
+
+def test_a_topic_that_was_recreated_is_refused_or_begun_anew(log: FakeLog) -> None:
+    log.topics = {"t1": (2, 4)}
+    with pytest.raises(DataLoss, match="from seq 10 on"):
+        reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
+    query = reader(onDataLoss="rows")
+    end = query.latestOffset(at(t1=(1, 9)), EVERYTHING)
+    assert end == at(t1=(2, 4))
+    [partition] = query.partitions(at(t1=(1, 9)), end)
+    assert isinstance(partition, TopicsPartition)
+    assert partition.planned == SeqRange("t1", 2, 0, 4, lost_from=10)
+
+
+def test_a_topic_that_was_deleted_is_refused_or_waited_for(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DataLoss, match="deleted_topic"):
+        reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
+    query = reader(onDataLoss="warn")
+    for _ in range(3):
+        assert query.latestOffset(at(t1=(1, 9)), EVERYTHING) == at(t1=(1, 9))
+    assert [record.getMessage() for record in caplog.records] == ['topic "t1" was deleted; it was read up to seq 9']
+
+
+def test_files_behind_the_offsets_are_waited_for_and_a_head_of_a_server_that_went_back_is_a_loss(log: FakeLog) -> None:
+    log.topics = {"t1": (1, 4)}
+    of_files = TopicsStreamReader(read_options({"path": "data", "subscribePrefix": "t"}, Mode.STREAMING))
+    assert of_files.latestOffset(at(t1=(1, 9)), EVERYTHING) == at(t1=(1, 9))
+    with pytest.raises(DataLoss, match="from seq 10 on"):
+        reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
+
+
+def test_a_reader_travels_without_what_it_has_open(log: FakeLog) -> None:
+    query = reader(apiKey="s3cret")
+    query.initialOffset()
+    assert pickle.loads(pickle.dumps(query)).__dict__["_log"] is None
