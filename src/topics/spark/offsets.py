@@ -97,8 +97,10 @@ def _shares(sizes: Mapping[str, int], offsets_max: int) -> dict[str, int]:
     shares = {topic: max(min(1, size), offsets_max * size // total) for topic, size in sizes.items()}
     rest = offsets_max - sum(shares.values())
     if rest > 0:
-        by_remainder = sorted(sizes, key=lambda topic: (-(offsets_max * sizes[topic] % total), topic))
-        for topic in by_remainder[:rest]:
+        # Those that were raised to one have had their remainder.
+        may_have_more = [topic for topic, size in sizes.items() if offsets_max * size >= total]
+        may_have_more.sort(key=lambda topic: (-(offsets_max * sizes[topic] % total), topic))
+        for topic in may_have_more[:rest]:
             shares[topic] += 1
     for topic in sorted(shares, key=lambda topic: (-shares[topic], topic)):
         if rest >= 0:

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from topics.spark import offsets
@@ -68,6 +68,8 @@ def test_a_small_topic_does_not_starve_beside_a_busy_one() -> None:
 topic_sizes = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 500), min_size=1)
 
 
+@example({"a": 1, "b": 1, "c": 2}, 3)
+@example({"a": 1, "b": 500, "c": 500, "d": 499}, 300)
 @given(topic_sizes, st.integers(1, 300))
 def test_a_limited_batch_moves_on_and_keeps_the_limit(sizes: dict[str, int], bound: int) -> None:
     end = {topic: Position(1, size) for topic, size in sizes.items()}
