@@ -9,20 +9,33 @@ from pyspark.sql import SparkSession
 
 from conformance.client import Topic
 from spark.server import RestartableServer
-from spark.settings import MASTER, SESSION_SETTINGS
+from spark.settings import LOG_SETTINGS, MASTER, SESSION_SETTINGS
 from topics.spark.session import has_java, local_session
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark's JVM logs to, from level INFO on."""
+    return tmp_path_factory.mktemp("log") / "spark.log"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator[SparkSession]:
     if not has_java():
         pytest.skip("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    settings = SESSION_SETTINGS | {"spark.sql.warehouse.dir": warehouse}
+    log_settings = spark_log.with_suffix(".properties")
+    log_settings.write_text(LOG_SETTINGS.format(path=spark_log))
+    java_options = (
+        f"{SESSION_SETTINGS['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={log_settings.as_uri()}"
+    )
+    settings = SESSION_SETTINGS | {
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.driver.extraJavaOptions": java_options,
+    }
     session = local_session("topics-tests", master=MASTER, settings=settings)
-    session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
 

@@ -22,3 +22,13 @@ SESSION_SETTINGS = {
     # A short life on few cores: compile lightly, collect simply.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+
+LOG_SETTINGS = """
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c: %m%n%ex
+"""

@@ -149,13 +149,12 @@ def test_a_window_for_keys_is_given_to_topics_it_creates(
 
 
 def test_the_key_is_in_no_plan_and_no_log(
-    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    spark: SparkSession, spark_log: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = "s3cret-of-this-test"
     locked = RestartableServer(tmp_path / "locked", {"TOPICS_API_KEYS": key})
     try:
         options = {"url": locked.url, "apiKey": key}
-        spark.sparkContext.setLogLevel("INFO")
         spark.sql("select '1' as data").write.format("topics").options(**options, topic="t").mode("append").save()
         frame = spark.read.format("topics").options(**options, subscribe="t").load()
         assert frame.count() == 1
@@ -174,8 +173,9 @@ def test_the_key_is_in_no_plan_and_no_log(
         with pytest.raises(Exception, match="does not exist") as failed:
             spark.read.format("topics").options(**options, subscribe="missing").load().count()
     finally:
-        spark.sparkContext.setLogLevel("OFF")
         locked.stop()
     shown = capfd.readouterr()
     assert "Physical Plan" in shown.out
-    assert key not in shown.out + shown.err + progress + str(failed.value)
+    logged = spark_log.read_text()
+    assert "INFO org.apache.spark.sql.execution.streaming" in logged
+    assert key not in shown.out + shown.err + progress + str(failed.value) + logged
