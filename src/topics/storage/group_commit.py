@@ -141,18 +141,23 @@ class CommitThread(Generic[Ticket]):
         """
         if self._failure is not None:
             raise self._failure.with_traceback(None)
-        size = sum(map(len, chunks))
-        with self._guard:
-            if self._closing:
-                raise ValueError("submit after close")
+        if self._closing:
+            raise ValueError("submit after close")
+        self._submitted_lsn += frame_count
+        self._queued_bytes += sum(map(len, chunks))
+        if not needs_sync:
+            # Without the lock, which the thread would have to hand over each time: it is gathering, and looks into the
+            # queue after it has said that it is no more.
             self._queue.append((chunks, frame_count, needs_sync, ticket))
-            self._queued_bytes += size
-            self._submitted_lsn += frame_count
+            if self._gathering and self.has_room:
+                return self._submitted_lsn
+        with self._guard:
             if needs_sync:
+                self._queue.append((chunks, frame_count, needs_sync, ticket))
                 self._sync_wanted = True
-            if self._parked and (needs_sync or not self._gathering or not self.has_room):
+            if self._parked:
                 self._changed.notify()
-            return self._submitted_lsn
+        return self._submitted_lsn
 
     def trim_below(self, lsn: int) -> None:
         """Have the files removed that hold only frames below `lsn`, at the next turn."""
@@ -205,12 +210,12 @@ class CommitThread(Generic[Ticket]):
 
     def _take(self) -> list[_Write[Ticket]]:
         with self._changed:
-            writes = list(self._queue)
-            self._queue.clear()
-            self._queue_depth_peak = max(self._queue_depth_peak, len(writes))
+            count = len(self._queue)
+            self._queue_depth_peak = max(self._queue_depth_peak, count)
             self._queued_bytes = 0
             self._sync_wanted = False
-        return writes
+        # What is added meanwhile, without the lock, stays for the next turn.
+        return [self._queue.popleft() for _ in range(count)]
 
     def _write(self, writes: list[_Write[Ticket]]) -> bool:
         """Write them in one piece. Returns whether any of them asked for a sync."""
