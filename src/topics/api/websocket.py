@@ -27,8 +27,8 @@ from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine, Write
-from topics.engine.journal import Busy
-from topics.errors import InvalidRequest, TopicsError
+from topics.engine.journal import Busy, Commit
+from topics.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.gap import Gap
 from topics.wire.live_requests import (
     Command,
@@ -233,10 +233,13 @@ class WebSocketConnection:
             key.require_scope(Scope.ADMIN)
             key.require_names_in(command.config)
         began_ns = self._clock.monotonic_ns()
-        appended = self._engine.append(
-            command.topic,
-            Write(command.records, command.node, command.idempotency_key, command.create, command.config),
-        )
+        write = Write(command.records, command.node, command.idempotency_key, command.create, command.config)
+        try:
+            appended = self._engine.append(command.topic, write)
+        except Throttled as error:
+            if command.disable_backpressure and "limit" not in error.detail:
+                raise Busy(self._later_again()) from None
+            raise
         commit = appended.commit
 
         def acknowledge() -> None:
@@ -267,6 +270,12 @@ class WebSocketConnection:
             commit.when_done(
                 lambda done: acknowledge() if done.error is None else self._refuse(command.request_id, done.error)
             )
+
+    def _later_again(self) -> Commit:
+        """For a writer that would rather wait than be refused: done when it is time to look for room again."""
+        commit = Commit()
+        self._call_later(limits.BACKPRESSURE_RETRY_MS / 1000, lambda: commit.resolve(None, 0))
+        return commit
 
     def _refuse(self, request_id: str | None, error: TopicsError) -> None:
         frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": code_of(error)}

@@ -13,7 +13,7 @@ from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
 from topics.api.http import Request
 from topics.api.websocket import WebSocketConnection, check_handshake
-from topics.errors import InvalidRequest, StorageFailed
+from topics.errors import InvalidRequest, StorageFailed, Throttled
 from topics.testing.fake_channel import FakeChannel
 from topics.testing.live_stage import LiveStage
 from topics.testing.manual_journal import ManualJournal
@@ -196,6 +196,26 @@ def test_a_command_that_has_to_wait_holds_up_those_behind_it() -> None:
         journal.sync()
         await stage.task
         assert [(frame["op"], frame["request_id"]) for frame in stage.frames()] == [("ack", "1"), ("pong", "2")]
+
+    asyncio.run(scenario())
+
+
+def test_a_publisher_that_would_rather_wait_waits_for_the_disk() -> None:
+    journal = ManualJournal()
+
+    async def scenario() -> None:
+        stage = Stage(journal=journal)
+        stage.configure(durability="memory")
+        journal.sync()
+        journal.refusal = Throttled("the disk does not keep up", retry_after_s=1)
+        records = [{"data": 1}]
+        assert stage.ask("publish", request_id="1", topic="t", records=records)[0]["code"] == "throttled"
+        assert stage.ask("publish", request_id="2", topic="t", records=records, disable_backpressure=True) == []
+        journal.refusal = None
+        stage.loop.pass_time(limits.BACKPRESSURE_RETRY_MS)
+        await stage.task
+        ((op, request_id),) = [(frame["op"], frame["request_id"]) for frame in stage.frames()]
+        assert (op, request_id) == ("ack", "2")
 
     asyncio.run(scenario())
 
