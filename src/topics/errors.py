@@ -58,6 +58,13 @@ class CursorNotFound(NotFound):
         super().__init__(f'topic "{topic}" has no cursor "{cursor}"', topic=topic, cursor=cursor)
 
 
+class RouterNotFound(NotFound):
+    """The router does not exist. Create it with PUT."""
+
+    def __init__(self, router: str) -> None:
+        super().__init__(f'router "{router}" does not exist', router=router)
+
+
 class MethodNotAllowed(TopicsError):
     """The path exists but not for this method. The `Allow` header lists those it takes."""
 
@@ -67,7 +74,7 @@ class MethodNotAllowed(TopicsError):
 
 
 class NotAcceptable(TopicsError):
-    """The reply is an event stream and the client takes none. Send `Accept: text/event-stream`."""
+    """The client takes none of the kinds of reply there are here. Send the `Accept` that the message names."""
 
 
 class UpgradeRequired(TopicsError):
@@ -78,8 +85,22 @@ class TopicExistsIncompatible(TopicsError):
     """The topic exists and the change asked for is not possible in place. Delete it first, or use another name."""
 
 
+class RouterCycle(TopicsError):
+    """The router would lead records back to where they came from. Leave it out, or set `allow_cycle`."""
+
+    def __init__(self, cycle: list[str]) -> None:
+        super().__init__(f"this router would close the cycle {' -> '.join(cycle)}; allow_cycle permits it", cycle=cycle)
+
+
 class TopicNotEmpty(TopicsError):
     """The topic still holds records and `if_empty` was set. Drain it, or delete it without `if_empty`."""
+
+
+class NotAQueue(TopicsError):
+    """The topic is a plain log, so it has no jobs to claim. Create it with `type: "queue"`, or use another name."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" is not a queue', topic=topic)
 
 
 class PayloadTooLarge(TopicsError):

@@ -44,6 +44,11 @@ PRIORITY_MAX = 1000
 LEASE_MS_MIN = 100
 LEASE_MS_MAX = 86_400_000
 CLAIM_JITTER_MS_MAX = 5000
+NACK_DELAY_MS_MAX = 86_400_000
+JOB_DELAY_MS_MAX = 31_536_000_000  # a year
+MOVE_RECORDS_MAX = 100  # dead letters copied in one write
+MOVE_RETRY_MS = 1000  # dead letters that could not be moved are tried again after this
+REDRIVE_LOOK_MAX = 1000  # records looked at for them in one turn
 
 # Resource caps (defaults; 0 = unlimited)
 TOPICS_MAX = 100_000
@@ -83,6 +88,9 @@ STREAM_CLOSE_TIMEOUT_S = 5.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
 
+# Paths whose route is known without looking: each is at most a URL long.
+ROUTES_REMEMBERED_MAX = 1024
+
 # How long a thread may keep the interpreter from the event loop. Python's own 5 ms let a checkpoint, which works on
 # Python objects, hold up each callback of the loop for that long.
 THREAD_SWITCH_S = 0.0005
@@ -113,6 +121,12 @@ BACKPRESSURE_WAIT_MS_MAX = 30_000
 # Kept per topic for its readers
 LOSSES_PER_TOPIC_MAX = 1000
 CURSORS_PER_TOPIC_MAX = 1000
+
+# Exports
+EXPORT_BATCH_RECORDS_MAX = 1000  # gathered in one turn of the loop, and a batch of an Arrow stream
+EXPORT_BATCH_BYTES_MAX = 1 * MIB
+EXPORT_ENCODERS_MAX = 2
+EXPORT_STALL_S_MAX = 300.0  # a job may well pause for a while; after this its connection is closed
 
 # Live delivery
 SESSION_TTL_MS = 300_000
@@ -148,6 +162,7 @@ SPARK_CHUNK_BYTES = 4 * MIB
 SPARK_BUFFERED_CHUNKS_MAX = 8
 SPARK_BATCH_ROWS = 10_000
 SPARK_BATCH_BYTES = 8 * MIB
+EXPORT_FILE_RECORDS_MAX = 1_000_000
 
 # Memory blocks of a topic's log (the unit of reclaim)
 SEGMENT_EVENTS_MAX = 10_000
@@ -176,6 +191,18 @@ DEFER_SAMPLES_MIN = 3
 RESUME_PRESSURE_MAX = 0.6
 REFUSE_PRESSURE_MIN = 0.95
 PRESSURE_RETRY_AFTER_MS = 1000
+
+# Routers
+ROUTER_BATCH_RECORDS_MAX = 1000
+ROUTER_BATCH_BYTES_MAX = 1 * MIB
+ROUTER_CATCH_UP_RECORDS_MAX = 10_000  # forwarded by one read of a topic before it is read
+ROUTER_CATCH_UP_ALL_RECORDS_MAX = 30_000  # before a checkpoint, or before records of a source are deleted
+ROUTER_SLICE_NS = 1_000_000  # of the loop, before others are let in
+ROUTER_LATE_MS = 1000  # copies made within this time have the $ts of their originals
+ROUTER_RETRY_MS_MIN = 10
+ROUTER_RETRY_MS_MAX = 1000
+ROUTER_REPLAY_RECORDS_MAX = 100_000  # records a router was behind at a checkpoint that a start looks at at once
+METRICS_ROUTERS_MAX = 1000
 
 # Python's garbage collector: how many collections of the middle generation come before a full one; in
 # effect, no full one ever comes. A full collection walks every record held: 6 ms for 200 000 of them, 26 ms

@@ -16,6 +16,7 @@ import pytest
 
 from conformance.client import Api, Topic, eventually
 from conformance.process import ServerProcess
+from conformance.queue import Queue
 
 COMMAND_TIMEOUT_S = 60.0
 WRITERS = 3
@@ -240,3 +241,34 @@ def test_a_server_starts_on_a_backup_itself(stopped: Path, tmp_path: Path) -> No
     with server_in(tmp_path / "server") as process:
         state = Topic(process.api, "orders").state()
         assert (state["count"], state["head_seq"]) == (125, 150)
+
+
+def test_a_queue_is_verified_shown_backed_up_and_goes_on_from_its_backup(tmp_path: Path) -> None:
+    with server_in(tmp_path / "server", **SETTINGS) as process:
+        queue = Queue(Topic(process.api, "jobs"))
+        queue.topic.configure(type="queue", durability="fsync", max_deliveries=1, dead_letter="dead")
+        queue.topic.fill(120)
+        queue.ack(*queue.seqs(max=60))
+        queue.nack(*queue.seqs(max=5))
+        queue.topic.write({"data": "later", "delay_ms": 3_600_000})
+        assert queue.seqs(max=3) == [66, 67, 68]
+        data = tmp_path / "server" / "data"
+        shown = "".join(succeeded("inspect", path, "--limit", "1000") for path in data.glob("wal/*/*.log"))
+        for event in ("claimed", "released", "delayed", "move-begun"):
+            assert f'{{"event":"{event}"' in shown, event
+        assert '{"seqs":[' in shown
+        succeeded("backup", tmp_path / "backup", "--data", data)
+        counters, dead = queue.counters(), Topic(process.api, "dead").seqs()
+    assert (counters, dead) == ((52, 3, 5), [1, 2, 3, 4, 5])
+    for directory in (data, tmp_path / "backup"):
+        assert "sound" in succeeded("verify", directory).splitlines()[-1]
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    succeeded("restore", tmp_path / "backup", restored / "data")
+    with server_in(restored) as process:
+        queue = Queue(Topic(process.api, "jobs"))
+        # Nobody holds a job of a backup; the counters are there.
+        assert queue.counters() == (55, 0, 5)
+        assert Topic(process.api, "dead").seqs() == dead
+        assert queue.seqs(max=2) == [69, 70]
+        assert queue.counters() == (50, 2, 8)

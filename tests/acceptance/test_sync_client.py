@@ -9,8 +9,8 @@ from msgspec import Raw
 from conformance.process import ServerProcess
 from topics import errors
 from topics.client.core import NewRecord
-from topics.client.replies import ExportEnd, RecordReply
 from topics.client.sync_client import SyncClient
+from topics.wire.responses import ExportEnd, RecordReply
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,22 @@ def test_refusals_have_their_types(client: SyncClient) -> None:
         client.append("no name", records(1))
     with pytest.raises(errors.BatchTooLarge):
         client.append("large", records(10_001))
+
+
+def test_a_worker_claims_extends_gives_back_and_completes_jobs(client: SyncClient) -> None:
+    client.append("jobs", records(3), config={"type": "queue"})
+    first, *rest = client.claim("jobs", "w", 3, lease_ms=60_000)
+    assert (first.seq, bytes(first.data), first.tag, first.deliveries) == (1, b'{"n": 0}', "k0", 1)
+    assert client.extend("jobs", "w", [first], 90_000) == []
+    assert client.nack("jobs", "w", rest) == []
+    assert client.ack("jobs", "w", [first]) == []
+    assert client.ack("jobs", "w", [first, *rest]) == [1, 2, 3]
+    again = client.claim("jobs", "w", 3)
+    assert [(job.seq, job.deliveries) for job in again] == [(2, 2), (3, 2)]
+    assert client.ack("jobs", "w", rest) == [2, 3], "the leases of the first claim are over"
+
+
+def test_a_log_has_no_jobs(client: SyncClient) -> None:
+    client.append("no-queue", records(1))
+    with pytest.raises(errors.NotAQueue):
+        client.claim("no-queue", "w")

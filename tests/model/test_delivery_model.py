@@ -4,8 +4,7 @@ For each topic a watcher's seqs strictly increase, and every seq up to its curso
 was deleted, or is the watcher's own. Nothing comes twice, except after the client itself asked to go back.
 
 A client reads its frames some time after they were written. When it loses them it comes back with the id of the last
-one it has read. One thing the model's client never loses is the tombstone of a recreated topic: an id from before is
-a cursor in a topic that is gone, and an id does not say in which topic it is a cursor.
+one it has read, also from before a topic was recreated.
 """
 
 import json
@@ -88,7 +87,7 @@ class Watcher:
         self._instances = {topic.name: topic.topic_id for topic in topics}  # that the client's cursors are of
         self._cursors = dict.fromkeys(NAMES, 0)
         self._unread: list[Frame] = []
-        self._has_read_an_id = False
+        self._last_id: dict[str, int] | None = None
         self._ended: set[str] = set()  # topics whose end this connection was told
         self._connect()
 
@@ -113,11 +112,12 @@ class Watcher:
         if not taking_over:
             self.stream.closed()
         self._receive()
-        self._read(self._last_recreation() if losing and self._has_read_an_id else len(self._unread))
+        losing = losing and self._last_id is not None
+        self._read(0 if losing else len(self._unread))
         self._unread.clear()
-        if losing and self._has_read_an_id:
+        if losing and self._last_id is not None:
             # What the handler does with Last-Event-ID.
-            self.session.rewind(dict(self._cursors))
+            self.session.rewind(self._last_id)
         old = self.stream
         self._connect()
         old.closed()  # the transport reports the loss of the old one, at the latest now
@@ -152,11 +152,6 @@ class Watcher:
     def _receive(self) -> None:
         self._unread += parse(self.channel.take().decode())
 
-    def _last_recreation(self) -> int:
-        """How many of the unread frames there are up to the last tombstone of a recreated topic."""
-        at = [number for number, frame in enumerate(self._unread, 1) if frame.data.get("reason") == "recreated"]
-        return at[-1] if at else 0
-
     def _read(self, count: int) -> None:
         for frame in self._unread[:count]:
             self._check(frame)
@@ -190,8 +185,11 @@ class Watcher:
                 self._ended.add(name)
             case _:
                 raise AssertionError(frame)
-        assert frame.cursors == self._cursors
-        self._has_read_an_id = True
+        assert frame.cursors is not None
+        assert {name: frame.cursors[name] for name in NAMES} == self._cursors
+        epochs = {name.removeprefix("$"): epoch for name, epoch in frame.cursors.items() if name.startswith("$")}
+        assert epochs == {name: self._instances[name] for name in epochs}
+        self._last_id = frame.cursors
 
     def _take_records(self, name: str, seqs: list[int], to_seq: int) -> None:
         assert seqs

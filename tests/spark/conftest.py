@@ -1,16 +1,19 @@
 """One Spark session and one server process for the whole directory; every test has topics of its own."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
+from spark.readings import Batches
 from spark.server import RestartableServer
 from spark.settings import LOG_SETTINGS, MASTER, SESSION_SETTINGS
 from topics.spark.session import has_java, local_session
+
+NewSession = Callable[[str], SparkSession]
 
 _numbers = itertools.count(1)
 
@@ -22,20 +25,25 @@ def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator[SparkSession]:
+def new_session(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> NewSession:
+    """Starts a session; a process has one at a time."""
     if not has_java():
         pytest.skip("Spark needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
     log_settings = spark_log.with_suffix(".properties")
     log_settings.write_text(LOG_SETTINGS.format(path=spark_log))
     java_options = (
         f"{SESSION_SETTINGS['spark.driver.extraJavaOptions']} -Dlog4j2.configurationFile={log_settings.as_uri()}"
     )
     settings = SESSION_SETTINGS | {
-        "spark.sql.warehouse.dir": warehouse,
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.extraJavaOptions": java_options,
     }
-    session = local_session("topics-tests", master=MASTER, settings=settings)
+    return lambda master: local_session("topics-tests", master=master, settings=settings)
+
+
+@pytest.fixture(scope="session")
+def spark(new_session: NewSession) -> Iterator[SparkSession]:
+    session = new_session(MASTER)
     yield session
     session.stop()
 
@@ -53,6 +61,11 @@ def own_server(tmp_path: Path) -> Iterator[RestartableServer]:
     running = RestartableServer(tmp_path / "server")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Batches:
+    return Batches(tmp_path / "checkpoint")
 
 
 @pytest.fixture

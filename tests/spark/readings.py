@@ -1,6 +1,7 @@
 """What tests compare: rows of Spark, and the same history read from the server call by call."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ def history(topic: Topic, from_seq: int = 0) -> tuple[dict[int, dict[str, Any]],
         from_seq = reply["next_from_seq"]
         if reply["caught_up"]:
             return records, losses
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Batches:

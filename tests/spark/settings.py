@@ -1,10 +1,12 @@
 """What makes Spark small enough for tests.
 
-TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" runs the same tests with executors in processes of their own.
+Most run in one process. `tests/spark/cluster` runs some of them again, and those that kill, with executors in processes
+of their own. TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" does so with all of them.
 """
 
 import os
 
+CLUSTER = "local-cluster[2,1,1024]"
 MASTER = os.environ.get("TOPICS_TEST_SPARK_MASTER", "local[2]")
 
 SESSION_SETTINGS = {
@@ -21,6 +23,7 @@ SESSION_SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # A short life on few cores: compile lightly, collect simply.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 LOG_SETTINGS = """

@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, lit
 
-from conformance.client import Topic
+from conformance.client import Topic, eventually, success
 from spark.readings import gaps, history, read, seqs
 from spark.server import RestartableServer
 
@@ -64,6 +66,25 @@ def test_files_give_the_same_rows_as_the_server(spark: SparkSession, server: Res
     stored = spark.read.format("topics").options(**options, minPartitions="3").load(server.data_path).collect()
     assert stored == sorted(stored, key=lambda row: row.seq or row.gap_from)
     assert live == stored
+
+
+def test_copies_and_what_their_source_lost_are_rows_from_the_server_and_from_its_files(
+    spark: SparkSession, server: RestartableServer, topic: Topic
+) -> None:
+    dest = server.topic(f"{topic.name}-copy")
+    topic.configure(cap_records=2)
+    dest.configure(cap_records=1, discard="reject")
+    success(server.api.put(f"/v0/routers/{topic.name}", {"source": topic.name, "dest": dest.name}))
+    topic.fill(1)
+    assert dest.seqs() == [1]
+    topic.fill(10)
+    dest.configure(cap_records=0)
+    eventually(lambda: bool(dest.state()["head_seq"] == 4))
+    options = {"startingOffsets": json.dumps({dest.name: 1}), "onDataLoss": "rows", "subscribe": dest.name}
+    live = read(spark, server.url, **options).collect()
+    stored = spark.read.format("topics").options(**options).load(server.data_path).collect()
+    for rows in (live, stored):
+        assert (seqs(rows), gaps(rows)) == ([1, 3, 4], [(2, 2, "source_trim")])
 
 
 def test_by_default_a_read_begins_at_the_earliest_record(
@@ -252,3 +273,45 @@ def test_an_offset_beyond_the_head_is_refused(spark: SparkSession, server: Resta
     topic.fill(3)
     with pytest.raises(Exception, match="has 9, but its last seq is 3"):
         read(spark, server.url, subscribe=topic.name, startingOffsets=json.dumps({topic.name: 9})).collect()
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, when it hands filters over to sources."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize("from_files", [False, True])
+def test_filters_narrow_what_is_read(
+    pushing: SparkSession, server: RestartableServer, name: str, from_files: bool
+) -> None:
+    lossy, other = server.topic(f"{name}a"), server.topic(f"{name}b")
+    lossy.configure(cap_records=10)
+    lossy.fill(5)
+    other.write(*({"data": number, "tag": f"k{number % 3}"} for number in range(30)))
+    lossy.fill(25)
+    origin = {"path": server.data_path} if from_files else {"url": server.url}
+    # All of it cannot be read without a loss; what the filters leave can.
+    starts = json.dumps({lossy.name: 1, other.name: 1})
+    frame = pushing.read.format("topics").options(subscribePrefix=name, startingOffsets=starts, **origin).load()
+    with pytest.raises(Exception, match="cannot be read any more"):
+        frame.collect()
+    wanted = frame.where(col("topic") == other.name)
+    assert seqs(wanted.where("seq > 10 and seq <= 20").collect()) == list(range(11, 21))
+    assert seqs(wanted.where("tag = 'k1' and seq < 8").collect()) == [2, 5]
+    assert seqs(wanted.where("tag like 'k%' and data like '%9'").collect()) == [10, 20, 30]
+    assert seqs(frame.where(col("topic") == lossy.name).where("seq >= 25").collect()) == list(range(25, 31))
+    first_ts = wanted.agg({"ts": "min"}).collect()[0][0]
+    assert wanted.where(col("ts") >= lit(first_ts)).count() == 30
+    assert wanted.where(col("ts") < lit(first_ts)).count() == 0
+    partitions = wanted.where("seq <= 4").rdd.getNumPartitions()
+    assert partitions == 1
+    rows = (
+        pushing.read.format("topics")
+        .options(subscribePrefix=name, startingOffsets=starts, onDataLoss="rows", **origin)
+        .load()
+    )
+    assert gaps(rows.where(col("topic") == lossy.name).collect()) == [(1, 20, "cap")]
+    assert gaps(rows.where("seq > 0").collect()) == []

@@ -12,11 +12,6 @@ from spark.readings import Batches, forget_last_commit, gaps, seqs
 from spark.server import RestartableServer
 
 
-@pytest.fixture
-def batches(tmp_path: Path) -> Batches:
-    return Batches(tmp_path / "checkpoint")
-
-
 def from_start(topic: Topic, **options: object) -> dict[str, object]:
     return {"subscribe": topic.name, "startingOffsets": "earliest"} | options
 
@@ -166,3 +161,16 @@ def test_files_are_a_stream_too(spark: SparkSession, server: RestartableServer, 
         if len(seen) < 15:
             run()
     assert seen == list(range(1, 16))
+
+
+def test_a_key_that_may_not_write_reads_all_the_same(spark: SparkSession, tmp_path: Path, batches: Batches) -> None:
+    locked = RestartableServer(tmp_path / "locked", {"TOPICS_API_KEYS": "all,reader:read"})
+    try:
+        orders = Topic(locked.api.with_key("all"), "orders")
+        orders.fill(30)
+        options = from_start(orders, maxOffsetsPerTrigger=10, cursor="copier", apiKey="reader")
+        batches.run(spark, locked.url, options)
+        assert seqs(batches.rows) == list(range(1, 31))
+        assert orders.api.get(f"{orders.path}/cursors/copier").status == 404
+    finally:
+        locked.stop()

@@ -1,8 +1,6 @@
 """Writes: what was in the columns is in the topic, once, whatever is tried again."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from conformance.client import Topic
-from spark.readings import forget_last_commit, history
+from spark.readings import forget_last_commit, history, until
 from spark.server import RestartableServer
 
 
@@ -132,13 +130,6 @@ def test_a_stream_is_copied_once_whatever_is_killed_and_repeated(
     with pytest.raises(Exception, match="had 10 records the first time and has 50 now"):
         start_copy(spark, own_server.url, checkpoint).awaitTermination()
     assert target.state()["count"] == 300
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_window_for_keys_is_given_to_topics_it_creates(

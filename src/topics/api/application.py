@@ -79,7 +79,7 @@ class ApiApplication:
         key = ANYBODY
         if self._has_keys:
             key = self._key_for(route, request)
-            if name and "{topic}" in route.path:
+            if name and route.names_what_a_key_may_touch:
                 key.require_name(name)
             self._in_flight.check(key)
         return route, Call(request, name, item, key, self._clock)

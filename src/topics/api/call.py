@@ -1,5 +1,7 @@
 """One authenticated call, as handlers get it."""
 
+from msgspec import Struct
+
 from topics.api.auth import Key
 from topics.api.http import Request
 from topics.api.query import Query
@@ -9,24 +11,21 @@ from topics.wire.requests import Body, decode
 from topics.wire.responses import Performance
 
 
-class Call:
+class Call(Struct, gc=False):
     """`name` and `item` are the names in the path, percent-decoded; empty where the path has none."""
 
-    __slots__ = ("_clock", "item", "key", "name", "request")
-
-    def __init__(self, request: Request, name: str, item: str, key: Key, clock: Clock) -> None:
-        self.request = request
-        self.name = name
-        self.item = item
-        self.key = key
-        self._clock = clock
+    request: Request
+    name: str
+    item: str
+    key: Key
+    clock: Clock
 
     @property
     def query(self) -> Query:
         return Query(self.request.query)
 
     def elapsed_ms(self) -> float:
-        return (self._clock.monotonic_ns() - self.request.received_ns) / 1e6
+        return (self.clock.monotonic_ns() - self.request.received_ns) / 1e6
 
     def performance(self) -> Performance:
         return Performance(round(self.elapsed_ms(), 3))

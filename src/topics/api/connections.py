@@ -6,6 +6,7 @@ Knows nothing of HTTP but the `date` line, which it renews here because this is 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from topics import limits
@@ -38,17 +39,25 @@ class Connection(Protocol):
         ...
 
 
+class Flushable(Protocol):
+    def flush(self) -> None:
+        """Hands everything rendered so far to the transport."""
+        ...
+
+
 class Connections:
     """The registry every connection enters when made and leaves when lost."""
 
     __slots__ = (
         "_awaited",
         "_awaited_gone",
+        "_call_soon",
         "_clock",
         "_connections_max",
         "_number",
         "_open",
         "_timer",
+        "_unflushed",
         "date_line",
         "draining",
     )
@@ -61,6 +70,8 @@ class Connections:
         self._timer: asyncio.TimerHandle | None = None
         self._awaited: set[Connection] = set()
         self._awaited_gone = asyncio.Event()
+        self._call_soon: Callable[[Callable[[], None]], object] | None = None
+        self._unflushed: list[Flushable] = []
         self.draining = False
         self.date_line = date_line(clock.now_ms())
 
@@ -89,8 +100,27 @@ class Connections:
                 connections.remove(connection)
                 connections.add(successor)
 
+    def flush(self, connection: Flushable) -> None:
+        """Sends what a connection has to say, at the end of this turn of the loop, with everybody else's.
+
+        Hot: once per request. Each send may wake a client, which may take this very core: sending in between requests
+        cost a write a third more CPU time. Without a loop there is no turn to wait for.
+        """
+        if self._call_soon is None:
+            connection.flush()
+            return
+        if not self._unflushed:
+            self._call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for connection in unflushed:
+            connection.flush()
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sweeps once a second from now on, until `drained` has returned."""
+        self._call_soon = loop.call_soon
         self._timer = loop.call_later(limits.SWEEP_INTERVAL_S, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,6 +9,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from topics import limits
+from topics.api.accept import quality
 from topics.api.http import Request, Response
 from topics.errors import InvalidRequest
 
@@ -89,17 +90,6 @@ def date_line(now_ms: int) -> bytes:
     return b"date: %b\r\n" % formatdate(now_ms / 1000, usegmt=True).encode()
 
 
-def _quality(parameters: bytes) -> float:
-    for parameter in parameters.split(b";"):
-        name, _, value = parameter.partition(b"=")
-        if name.strip() == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
-
-
 def accepts_gzip(accept_encoding: bytes) -> bool:
     """Whether an `Accept-Encoding` value allows gzip: by name, or else by `*`; `q=0` forbids."""
     by_star = False
@@ -107,9 +97,9 @@ def accepts_gzip(accept_encoding: bytes) -> bool:
         coding, _, parameters = offer.partition(b";")
         coding = coding.strip()
         if coding in (b"gzip", b"x-gzip"):
-            return _quality(parameters) > 0
+            return quality(parameters) > 0
         if coding == b"*":
-            by_star = _quality(parameters) > 0
+            by_star = quality(parameters) > 0
     return by_star
 
 

@@ -8,39 +8,28 @@ application hands the connection to an owner, which from then on talks to its `C
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from topics.errors import TopicsError
 
 JSON = b"application/json"
 
 
-class Request:
+class Request(Struct, gc=False):
     """One complete HTTP request. `headers` has lower-case names; of a repeated header the first counts.
 
     `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not.
     """
 
-    __slots__ = (
-        "body",
-        "headers",
-        "http_1_0",
-        "method",
-        "offers_upgrade",
-        "path",
-        "query",
-        "received_ns",
-        "request_id",
-    )
-
-    def __init__(self, method: bytes, path: bytes, query: bytes, headers: dict[bytes, bytes]) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = b""
-        self.received_ns = 0
-        self.request_id = ""
-        self.http_1_0 = False
-        self.offers_upgrade = False
+    method: bytes
+    path: bytes
+    query: bytes
+    headers: dict[bytes, bytes]
+    body: bytes = b""
+    received_ns: int = 0
+    request_id: str = ""
+    http_1_0: bool = False
+    offers_upgrade: bool = False
 
 
 class Response:

@@ -15,13 +15,13 @@ _EVERY_ROUTE_ERRORS = (401, 403, 429, 500, 503)
 _DESCRIPTIONS = {
     101: "The connection speaks WebSocket from here on: JSON text messages.",
     200: "Done.",
-    201: "Done; this call created the topic.",
+    201: "Done; this call created it.",
     400: "A field is malformed, missing or out of range.",
     401: "No API key, or an unknown one.",
     403: "The key lacks the scope, or the name is outside its prefixes.",
-    404: "There is no such topic.",
-    406: "The client does not take an event stream.",
-    409: "Not possible for the topic as it is.",
+    404: "There is no such topic, router or cursor.",
+    406: "The client takes none of the content types there are.",
+    409: "Not possible for the topic or the routers as they are.",
     413: "The body is larger than the server reads.",
     415: "The body is not application/json.",
     422: "The topic is full and discards nothing.",
@@ -39,6 +39,7 @@ def _path_parameter(name: str, pattern: str) -> dict[str, Any]:
 _PATH_PARAMETERS = {
     "topic": _path_parameter("topic", "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"),
     "cursor": _path_parameter("cursor", "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"),
+    "router": _path_parameter("router", "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"),
     "wid": _path_parameter("wid", "^wid_[A-Za-z0-9_-]{22}$"),
 }
 _WHOLE_SECONDS = {"description": "Seconds to wait.", "required": True, "schema": {"type": "integer", "minimum": 0}}
@@ -52,7 +53,7 @@ _HEADERS: dict[int, dict[str, Any]] = {
 def openapi_document(table: RouteTable) -> bytes:
     structs = {ErrorResponse, NewRecord}
     for route in table.routes:
-        structs |= {reply for reply in route.replies.values() if not isinstance(reply, str)}
+        structs |= {reply for reply in route.replies.values() if not isinstance(reply, str | tuple)}
         structs |= {route.body} if route.body else set()
     ordered = sorted(structs, key=str)
     references, components = schema_components(ordered, ref_template=_REFERENCE)
@@ -102,10 +103,11 @@ def _describe_rules(components: dict[str, Any]) -> None:
     components["DiffRequest"]["properties"]["node"]["anyOf"][1]["maxItems"] = limits.NODE_FILTER_ENTRIES_MAX
     delete = components["DeleteRecordsRequest"]
     delete["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
-    delete["properties"]["match"]["anyOf"][1:2] = [
-        _match_of("Eq", {"type": "string"}),
-        _match_of("Glob", {"type": "string", "pattern": r"^[^*]*\*$"}),
-    ]
+    for match in (delete["properties"]["match"], components["PutRouterRequest"]["properties"]["filter"]):
+        match["anyOf"][1:2] = [
+            _match_of("Eq", {"type": "string"}),
+            _match_of("Glob", {"type": "string", "pattern": r"^[^*]*\*$"}),
+        ]
 
 
 def _match_of(operator: str, text: dict[str, Any]) -> dict[str, Any]:
@@ -130,12 +132,10 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema_of[route.body]}},
         }
     for status, reply in route.replies.items():
-        content = (
-            {reply: {"schema": {"type": "string"}}, "application/json": {"schema": {"type": "object"}}}
-            if isinstance(reply, str)
-            else {"application/json": {"schema": schema_of[reply]}}
-        )
-        operation["responses"][str(status)] = {"description": _DESCRIPTIONS[status], "content": content}
+        operation["responses"][str(status)] = {
+            "description": _DESCRIPTIONS[status],
+            "content": _content(reply, schema_of),
+        }
     for status in sorted({*route.errors, *_EVERY_ROUTE_ERRORS}):
         operation["responses"][str(status)] = {
             "description": _DESCRIPTIONS[status],
@@ -144,6 +144,14 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
         if status in _HEADERS:
             operation["responses"][str(status)]["headers"] = _HEADERS[status]
     return operation
+
+
+def _content(reply: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    if isinstance(reply, tuple):
+        return {media_type: {"schema": {"type": "string"}} for media_type in reply}
+    if isinstance(reply, str):
+        return {reply: {"schema": {"type": "string"}}, "application/json": {"schema": {"type": "object"}}}
+    return {"application/json": {"schema": schema_of[reply]}}
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 Owns order, keep-alive, back-pressure, deadlines and the polite close. What the bytes mean is the
 business of `request_reader` and `encoding`, what a request means the application's.
 
-A request goes `data_received` -> reader -> `on_request` -> `_dispatch` -> `_send` -> `_flush`, all in one
-call when the application answers at once; the answers to all requests of one read leave in one write.
+A request goes `data_received` -> reader -> `on_request` -> `_dispatch` -> `_send` -> `flush`, all in one
+call when the application answers at once; the answers to all requests of one read leave in one write, at the end
+of the loop's turn.
 A connection that must wait (for a coroutine, or for a client that does not read) is *blocked*: requests
 already parsed stay in `_queue`, bytes not yet parsed in `_backlog`, and reading pauses, so that what a
 client can pile up is bounded by one read.
@@ -147,7 +148,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.abort()
                 raise
             if reader.stage == IDLE and not self._blocked and not rest:
-                self._flush()
+                self._connections.flush(self)
                 if not self._blocked:
                     self.deadline_ns = self._last_ns + _IDLE_TIMEOUT_NS
                     return
@@ -166,6 +167,7 @@ class HttpProtocol(asyncio.Protocol):
 
         Returning None makes the transport close once what is already written has been sent.
         """
+        self.flush()
         self._drop_work()
         self._state = CLOSED
         self._expect_drain()
@@ -212,6 +214,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         self._state = CLOSED
+        self._out.clear()
         self._reader.stop()
         self._transport.abort()
 
@@ -330,7 +333,7 @@ class HttpProtocol(asyncio.Protocol):
         self._proceed()
 
     def _send(self, request: Request, response: Response, body: bytes, fields: bytes, connection: bytes) -> None:
-        """Renders into `_out`, which `_flush` writes. Hot."""
+        """Renders into `_out`, which `flush` writes. Hot."""
         connections = self._connections
         if connections.draining:
             connection = CLOSE
@@ -341,12 +344,12 @@ class HttpProtocol(asyncio.Protocol):
         self._out.append(rendered)
         self._out_bytes += len(rendered)
         if connection is CLOSE:
-            self._flush()
             self._close()
         elif self._out_bytes > limits.WRITE_BUFFER_HIGH_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hands everything rendered so far to the transport."""
         out = self._out
         if out:
             rendered = out[0] if len(out) == 1 else b"".join(out)
@@ -377,7 +380,6 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._decline(answer.owner)
         if self._state == OPEN and (connection is CLOSE or self._connections.draining):
-            self._flush()
             self._close()
 
     def _decline(self, owner: ChannelOwner) -> None:
@@ -426,7 +428,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._hand_over_due is not None:
             self._hand_over(*self._hand_over_due)
             return
-        self._flush()
+        self.flush()
         if self._blocked:
             # With nothing queued reading goes on, so that a client that hangs up is noticed.
             if self._queue or self._backlog:
@@ -477,6 +479,7 @@ class HttpProtocol(asyncio.Protocol):
         Closing a socket that still receives would reset the connection, and the reset may overtake our
         last answer. Where that can happen only our side is shut, and input is thrown away for a while.
         """
+        self.flush()
         transport = self._transport
         linger = (self._linger or self._reader.stage in (HEAD, BODY)) and transport.can_write_eof()
         self._reader.stop()

@@ -2,6 +2,7 @@
 
 from urllib.parse import parse_qsl
 
+from topics import limits
 from topics.errors import InvalidRequest
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -31,11 +32,20 @@ class Query:
             raise InvalidRequest.in_field(name, f"must be true or false, not {value[:40]!r}")
         return _BOOLEANS[value]
 
+    def seq(self, name: str, default: int) -> int:
+        """A seq: here 0 is a number like any other."""
+        value = self._values.get(name)
+        return default if value is None else min(_whole(name, value), limits.U64_MAX)
+
     def number(self, name: str, default: int, maximum: int) -> int:
         """A number from 0 on; 0 stands for the default, anything beyond the maximum for the maximum."""
         value = self._values.get(name)
         if value is None:
             return default
-        if not (value.isascii() and value.isdigit()) or len(value) > 20:
-            raise InvalidRequest.in_field(name, f"must be a whole number, not {value[:40]!r}")
-        return min(int(value), maximum) or default
+        return min(_whole(name, value), maximum) or default
+
+
+def _whole(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()) or len(value) > 20:
+        raise InvalidRequest.in_field(name, f"must be a whole number, not {value[:40]!r}")
+    return int(value)

@@ -20,10 +20,8 @@ class Readiness:
 
     def require(self) -> None:
         """Raises unless the server is ready."""
-        match self.phase:
-            case Phase.READY:
-                return
-            case Phase.RECOVERING:
-                raise NotReady("the server is still recovering its log", replay_progress=round(self.replay_progress, 4))
-            case Phase.STOPPING:
-                raise ShuttingDown("the server is shutting down")
+        if self.phase is Phase.READY:
+            return
+        if self.phase is Phase.STOPPING:
+            raise ShuttingDown("the server is shutting down")
+        raise NotReady("the server is still recovering its log", replay_progress=round(self.replay_progress, 4))

@@ -8,25 +8,44 @@ from typing import Any
 from topics.api.auth import Scope
 from topics.api.handlers.bulk import BulkHandlers
 from topics.api.handlers.probes import ProbeHandlers
+from topics.api.handlers.queues import QueueHandlers
 from topics.api.handlers.records import RecordHandlers
+from topics.api.handlers.routers import RouterHandlers
 from topics.api.handlers.topics import TopicHandlers
 from topics.api.handlers.watch import WatchHandlers
 from topics.api.handlers.websocket import WebSocketHandlers
-from topics.api.routing import Parameter, Route, RouteTable
+from topics.api.routing import Handler, Parameter, Route, RouteTable
 from topics.model.config import TopicConfigPatch
 from topics.wire.live_requests import WatchRequest
-from topics.wire.requests import DeleteRecordsRequest, DiffRequest, PutCursorRequest, WriteRequest
+from topics.wire.queue_messages import (
+    AckRequest,
+    AckResponse,
+    ClaimRequest,
+    ClaimResponse,
+    ExtendRequest,
+    ExtendResponse,
+    LeasePage,
+    NackRequest,
+    NackResponse,
+    RedriveRequest,
+    RedriveResponse,
+)
+from topics.wire.requests import DeleteRecordsRequest, DiffRequest, PutCursorRequest, PutRouterRequest, WriteRequest
 from topics.wire.responses import (
     CursorList,
     CursorResponse,
     DeleteCursorResponse,
     DeleteRecordsResponse,
+    DeleteRouterResponse,
     DeleteTopicResponse,
     DiffResponse,
     Health,
     LossList,
+    PutRouterResponse,
     PutTopicResponse,
     Ready,
+    RouterPage,
+    RouterResponse,
     TopicPage,
     TopicState,
     WatchResponse,
@@ -43,16 +62,20 @@ def route_table(
     topics: TopicHandlers,
     records: RecordHandlers,
     watch: WatchHandlers,
+    routers: RouterHandlers,
     websocket: WebSocketHandlers,
     bulk: BulkHandlers,
+    queues: QueueHandlers,
     probes: ProbeHandlers,
 ) -> RouteTable:
     return RouteTable(
         [
             *_topic_routes(topics),
             *_record_routes(records),
+            *_router_routes(routers),
             *_live_routes(watch, websocket),
             *_bulk_routes(bulk),
+            *_queue_routes(queues),
             *_probe_routes(probes),
         ]
     )
@@ -109,12 +132,113 @@ def _bulk_routes(bulk: BulkHandlers) -> list[Route]:
             f"{_TOPIC}/export",
             bulk.export,
             Scope.READ,
-            "Extension: a range as newline-delimited JSON, with a trailer",
-            {200: "application/x-ndjson"},
-            (400, 404),
+            "Extension: a range as newline-delimited JSON or as an Arrow IPC stream, with a trailer",
+            {200: ("application/x-ndjson", "application/vnd.apache.arrow.stream")},
+            (400, 404, 406),
             parameters=(
                 Parameter("from_seq", number, "Exclusive; 0 is from the earliest record."),
                 Parameter("to_seq", number, "Inclusive; default is the current head."),
+            ),
+        ),
+    ]
+
+
+def _queue_routes(queues: QueueHandlers) -> list[Route]:
+    not_found = (404, 409)
+
+    def settle(path: str, handler: Handler, summary: str, body: type, reply: type, scope: Scope) -> Route:
+        return Route(
+            "POST",
+            f"{_TOPIC}/{path}",
+            handler,
+            scope,
+            summary,
+            {200: reply},
+            (*_ON_BODY, *not_found),
+            body=body,
+            body_required=True,
+        )
+
+    claiming = Scope.READ | Scope.WRITE
+    return [
+        settle("claim", queues.claim, "Lease jobs to a worker", ClaimRequest, ClaimResponse, claiming),
+        settle("ack", queues.ack, "Complete jobs: they are deleted", AckRequest, AckResponse, Scope.WRITE),
+        settle("nack", queues.nack, "Give jobs back", NackRequest, NackResponse, Scope.WRITE),
+        settle("extend", queues.extend, "Extend leases", ExtendRequest, ExtendResponse, Scope.WRITE),
+        Route(
+            "GET",
+            f"{_TOPIC}/work",
+            queues.work,
+            claiming,
+            "Have jobs claimed and pushed over an event stream",
+            {200: "text/event-stream"},
+            (400, *not_found, 406),
+            parameters=(
+                Parameter("node", _TEXT, "The worker's identity. Required."),
+                Parameter("max", {"type": "integer", "minimum": 0}, "Jobs in flight at once; default 1."),
+                Parameter("lease_ms", {"type": "integer", "minimum": 0}, "Default is the topic's."),
+                Parameter("token", _TEXT, "The API key, for browsers in development."),
+            ),
+            token_query=True,
+        ),
+        Route(
+            "GET",
+            f"{_TOPIC}/leases",
+            queues.leases,
+            Scope.READ,
+            "Extension: who holds which job, until when",
+            {200: LeasePage},
+            (400, *not_found),
+            parameters=(
+                Parameter("page_size", {"type": "integer", "minimum": 0}, "Default 100, at most 1000."),
+                Parameter("cursor", _TEXT, "The next_cursor of the page before."),
+            ),
+        ),
+        Route(
+            "POST",
+            f"{_TOPIC}/redrive",
+            queues.redrive,
+            Scope.READ | Scope.WRITE | Scope.DELETE,
+            "Extension: send dead letters back to the queue they came from",
+            {200: RedriveResponse},
+            (*_ON_BODY, *not_found, 422),
+            body=RedriveRequest,
+        ),
+    ]
+
+
+def _router_routes(routers: RouterHandlers) -> list[Route]:
+    path = "/v0/routers/{router}"
+    return [
+        Route(
+            "PUT",
+            path,
+            routers.put,
+            Scope.ADMIN,
+            "Create a router or change it",
+            {200: PutRouterResponse, 201: PutRouterResponse},
+            (*_ON_BODY, 404, 409),
+            body=PutRouterRequest,
+            body_required=True,
+        ),
+        Route("GET", path, routers.get, Scope.READ, "Show a router", {200: RouterResponse}, (400, 404)),
+        Route("DELETE", path, routers.delete, Scope.DELETE, "Delete a router", {200: DeleteRouterResponse}, (400,)),
+        Route(
+            "GET",
+            "/v0/routers",
+            routers.list,
+            Scope.READ,
+            "List routers",
+            {200: RouterPage},
+            (400,),
+            parameters=(
+                Parameter("prefix", _TEXT, "Only names that begin with this."),
+                Parameter("source", _TEXT, "Only routers from this topic."),
+                Parameter("dest", _TEXT, "Only routers to this topic."),
+                Parameter(
+                    "page_size", {"type": "integer", "minimum": 0}, "Default 100, at most 1000; 0 is the default."
+                ),
+                Parameter("cursor", _TEXT, "The next_cursor of the page before."),
             ),
         ),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
@@ -32,7 +33,7 @@ class Route(NamedTuple):
     handler: Handler
     scope: Scope
     summary: str
-    replies: dict[int, Any]  # status -> response struct, or a content type's name
+    replies: dict[int, Any]  # status -> response struct, a content type's name, or several
     errors: tuple[int, ...] = ()
     body: Any = None  # request struct
     body_required: bool = False
@@ -42,22 +43,38 @@ class Route(NamedTuple):
     token_query: bool = False  # takes its key as ?token= too, for browsers' EventSource
     always: bool = False  # answers also while the server recovers or stops
 
+    @property
+    def names_what_a_key_may_touch(self) -> bool:
+        """The name in the path has to be within the prefixes of the key."""
+        return "{topic}" in self.path or "{router}" in self.path
+
 
 class RouteTable:
     """Finds routes by path. A path parameter is always the segment after /v0/<collection>/."""
 
-    __slots__ = ("_methods_by_path", "routes")
+    __slots__ = ("_found", "_methods_by_path", "routes")
 
     def __init__(self, routes: list[Route]) -> None:
         self.routes = routes
         self._methods_by_path: dict[bytes, dict[bytes, Route]] = {}
+        self._found: dict[tuple[bytes, bytes], tuple[Route, str, str]] = {}
         for route in routes:
             segments = ["*" if part.startswith("{") else part for part in route.path.split("/")]
             methods = self._methods_by_path.setdefault("/".join(segments).encode(), {})
             methods[route.method.encode()] = route
 
     def find(self, method: bytes, path: bytes) -> tuple[Route, str, str]:
-        """The route, the name in its path and the name after that. Hot: once per request."""
+        """The route, the name in its path and the name after that. Hot: once per request, most of them for the
+        same few paths."""
+        found = self._found.get((method, path))
+        if found is None:
+            found = self._search(method, path)
+            if len(self._found) >= limits.ROUTES_REMEMBERED_MAX:
+                self._found.clear()
+            self._found[method, path] = found
+        return found
+
+    def _search(self, method: bytes, path: bytes) -> tuple[Route, str, str]:
         methods = self._methods_by_path.get(path) if _STAR not in path else None
         name = item = ""
         if methods is None:

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=_count(RECORDS_MAX),
         metavar="N",
-        help="records of the recovery and memory measurements (1000000)",
+        help="records of the recovery, memory and spark measurements (1000000)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     parser.add_argument(
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
                 progress.show("stopping")
         if "topics" in args.targets:
             with _interrupt_on_terminate():
-                for measurement in select_measurements(args.workload, args.durability, args.records):
+                for measurement in select_measurements(args.workload, args.durability, args.records, args.rounds):
                     measured.append(measurement.measure(progress.show))
     except KeyboardInterrupt:
         notes.append("interrupted: what was complete is shown")

@@ -99,11 +99,14 @@ def compare(
 
 
 def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Figure, ...]:
-    """Each target's p99, beside the most it should be where that is said."""
-    most_ms = workload.p99_ms_max
-    if most_ms is None:
-        return ()
-    return tuple(Figure(f"p99 of {result.name}", result.typical.p99_ms, "ms", most_ms) for result in results)
+    """Each target's p99, beside the most it should be where that is said, and how evenly it served its workers."""
+    figures: list[Figure] = []
+    for result in results:
+        if workload.p99_ms_max is not None:
+            figures.append(Figure(f"p99 of {result.name}", result.typical.p99_ms, "ms", workload.p99_ms_max))
+        if (unevenness := result.typical.unevenness) is not None:
+            figures.append(Figure(f"busiest worker of {result.name}", unevenness, "times the mean"))
+    return tuple(figures)
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:

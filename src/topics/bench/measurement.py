@@ -1,4 +1,4 @@
-"""What is measured of this server alone: figures with an upper bound each, instead of rates beside a peer's.
+"""What is measured of this server alone: figures with a bound each, instead of rates beside a peer's.
 
 A measurement starts and stops its own server process on loopback, with data in a directory that is removed
 afterwards. A new one is a class in a module of its own and a line in `workloads.py`.
@@ -13,16 +13,18 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. `at_most` is what it should not exceed, where that is said."""
+    """One number. `at_most` is what it should not exceed, `at_least` what it should reach, where that is said."""
 
     name: str
     value: float
     unit: str
     at_most: float | None = None
+    at_least: float | None = None
 
     @property
     def missed(self) -> bool:
-        return self.at_most is not None and self.value > self.at_most
+        too_much = self.at_most is not None and self.value > self.at_most
+        return too_much or (self.at_least is not None and self.value < self.at_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class MeasurementResult:
 
 class Measurement(ABC):
     name: str
+    part_of_everything = True
 
     @abstractmethod
     def measure(self, progress: Progress) -> MeasurementResult:

@@ -39,7 +39,7 @@ def render_text(results: Sequence[WorkloadResult], notes: Sequence[str]) -> str:
 
 
 def render_figures(results: Sequence[MeasurementResult]) -> str:
-    """Every measurement's figures, each beside what it should not exceed."""
+    """Every measurement's figures, each beside its bound."""
     lines: list[str] = []
     for result in results:
         rows = [[figure.name, _shown(figure), _bound(figure)] for figure in result.figures]
@@ -80,9 +80,12 @@ def _shown(figure: Figure) -> str:
 
 
 def _bound(figure: Figure) -> str:
-    if figure.at_most is None:
-        return ""
-    return f"({'missed' if figure.missed else 'met'}: at most {figure.at_most:g} {figure.unit})"
+    verdict = "missed" if figure.missed else "met"
+    if figure.at_most is not None:
+        return f"({verdict}: at most {figure.at_most:g} {figure.unit})"
+    if figure.at_least is not None:
+        return f"({verdict}: at least {figure.at_least:g} {figure.unit})"
+    return ""
 
 
 def _cells(target: TargetResult) -> list[str]:

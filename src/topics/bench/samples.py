@@ -21,6 +21,7 @@ class Sample:
     errors: int
     first_error: str | None
     generator_busy: float
+    unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
 
     @property
     def requests_per_s(self) -> float:

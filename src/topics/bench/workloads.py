@@ -5,7 +5,10 @@ from topics.bench.fanout_workload import FanoutWorkload
 from topics.bench.measurement import Measurement
 from topics.bench.media_workload import ROOM, MediaRoom, MediaWorkload
 from topics.bench.memory_measurement import MemoryMeasurement
+from topics.bench.queue_workload import QueueWorkload
 from topics.bench.recovery_measurement import RecoveryMeasurement
+from topics.bench.router_measurement import RouterMeasurement
+from topics.bench.spark_measurement import SparkMeasurement
 from topics.bench.workload import Workload
 from topics.bench.write_workload import WriteWorkload
 
@@ -24,18 +27,24 @@ def all_workloads(durability: str, room: MediaRoom = ROOM) -> tuple[Workload, ..
         FanoutWorkload(durability, watchers=100),
         FanoutWorkload(durability, watchers=1000),
         MediaWorkload(durability, room),
+        QueueWorkload(durability),
     )
 
 
-def all_measurements(durability: str, records: int | None) -> tuple[Measurement, ...]:
-    return (RecoveryMeasurement(records, durability), MemoryMeasurement(records, durability))
+def all_measurements(durability: str, records: int | None, rounds: int) -> tuple[Measurement, ...]:
+    return (
+        RecoveryMeasurement(records, durability),
+        MemoryMeasurement(records, durability),
+        SparkMeasurement(records, durability, rounds),
+        RouterMeasurement(durability),
+    )
 
 
 def selections() -> list[str]:
     """Every word that selects something: `all`, a group of workloads, or a single name."""
     workloads = all_workloads("disk")
     groups = [workload.group for workload in workloads]
-    measurements = [measurement.name for measurement in all_measurements("disk", None)]
+    measurements = [measurement.name for measurement in all_measurements("disk", None, 1)]
     return list(dict.fromkeys([EVERYTHING, *groups, *(workload.name for workload in workloads), *measurements]))
 
 
@@ -48,5 +57,6 @@ def select(selection: str, durability: str, room: MediaRoom = ROOM) -> list[Work
     ]
 
 
-def select_measurements(selection: str, durability: str, records: int | None) -> list[Measurement]:
-    return [each for each in all_measurements(durability, records) if selection in (EVERYTHING, each.name)]
+def select_measurements(selection: str, durability: str, records: int | None, rounds: int = 3) -> list[Measurement]:
+    found = all_measurements(durability, records, rounds)
+    return [each for each in found if selection == each.name or (selection == EVERYTHING and each.part_of_everything)]

@@ -14,6 +14,7 @@ COMMANDS = {
     "inspect": "topics.cli.inspect",
     "backup": "topics.cli.backup",
     "restore": "topics.cli.restore",
+    "pipeline": "topics.cli.pipeline",
     "bench": "topics.bench.command",
 }
 

@@ -11,11 +11,10 @@ import msgspec
 
 from topics.cli.progress import ProgressLine
 from topics.cli.table import aligned, counted
-from topics.storage import paths
-from topics.storage.errors import DirectoryInUse, failing_as
+from topics.storage.errors import failing_as
 from topics.storage.findings import Finding, Severity
 from topics.storage.fs import Disk, RealDisk
-from topics.storage.verify import Progress, Report, verify_directory
+from topics.storage.verify import Progress, Report, unused, verify_directory
 
 NOTES_SHOWN_MAX = 20
 
@@ -53,16 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify_unused(disk: Disk, root: str, cold_root: str, progress: Progress) -> Report:
-    """Raises `DirectoryInUse` while a server runs. A backup has no LOCK, and gets none."""
-    lock = disk.lock(paths.lock_path(root)) if disk.exists(paths.lock_path(root)) else None
-    try:
-        report = verify_directory(disk, root, cold_root, progress)
-        if lock is None and disk.exists(paths.lock_path(root)):
-            raise DirectoryInUse(paths.lock_path(root))
-        return report
-    finally:
-        if lock is not None:
-            lock.release()
+    """Raises `DirectoryInUse` while a server runs."""
+    with unused(disk, root):
+        return verify_directory(disk, root, cold_root, progress)
 
 
 def render_text(root: str, report: Report) -> str:

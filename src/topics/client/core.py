@@ -15,6 +15,7 @@ from msgspec import Struct
 from topics import errors, limits
 from topics.client import replies
 from topics.client.errors import ServerUnreachable, UnexpectedReply
+from topics.wire.responses import ExportEnd, ExportTrailer, RecordReply
 
 T = TypeVar("T", bound=Struct)
 
@@ -35,6 +36,7 @@ class NewRecord(Struct, omit_defaults=True):
     tag: str | None = None
     node: str | None = None
     meta: dict[str, str] | None = None
+    delay_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def diff(
 
 def append(
     topic: str,
-    records: Sequence[NewRecord],
+    records: Sequence[NewRecord] | msgspec.Raw,
     idempotency_key: str,
     *,
     create: bool = True,
@@ -162,6 +164,33 @@ def append(
         body["config"] = config
     path = f"{_topic(topic)}?return_seqs=false"
     return Call("POST", path, replies.AppendReply, msgspec.json.encode(body))
+
+
+def claim(queue: str, node: str, max_jobs: int, lease_ms: int | None) -> Call[replies.ClaimReply]:
+    """Sent again after a lost answer, it gets other jobs: those of the lost one come back when their lease ends."""
+    body: dict[str, object] = {"node": node, "max": max_jobs}
+    if lease_ms is not None:
+        body["lease_ms"] = lease_ms
+    return Call("POST", f"{_topic(queue)}/claim", replies.ClaimReply, msgspec.json.encode(body))
+
+
+def ack(queue: str, node: str, jobs: Sequence[replies.JobReply]) -> Call[replies.SettledReply]:
+    return _settle(queue, "ack", node, jobs)
+
+
+def nack(queue: str, node: str, jobs: Sequence[replies.JobReply], delay_ms: int) -> Call[replies.SettledReply]:
+    return _settle(queue, "nack", node, jobs, delay_ms=delay_ms)
+
+
+def extend(queue: str, node: str, jobs: Sequence[replies.JobReply], lease_ms: int) -> Call[replies.SettledReply]:
+    return _settle(queue, "extend", node, jobs, lease_ms=lease_ms)
+
+
+def _settle(
+    queue: str, verb: str, node: str, jobs: Sequence[replies.JobReply], **more: int
+) -> Call[replies.SettledReply]:
+    body = {"node": node, "seqs": [job.seq for job in jobs], "lease_ids": [job.lease_id for job in jobs], **more}
+    return Call("POST", f"{_topic(queue)}/{verb}", replies.SettledReply, msgspec.json.encode(body))
 
 
 def put_cursor(topic: str, name: str, seq: int) -> Call[replies.CursorReply]:
@@ -180,18 +209,18 @@ def losses(topic: str) -> Call[replies.LossesReply]:
     return Call("GET", f"{_topic(topic)}/losses", replies.LossesReply)
 
 
-def export(topic: str, from_seq: int, to_seq: int | None) -> Call[replies.ExportTrailer]:
+def export(topic: str, from_seq: int, to_seq: int | None) -> Call[ExportTrailer]:
     query = {"from_seq": str(from_seq)}
     if to_seq is not None:
         query["to_seq"] = str(to_seq)
-    return Call("GET", f"{_topic(topic)}/export?{urlencode(query)}", replies.ExportTrailer, accept=NDJSON)
+    return Call("GET", f"{_topic(topic)}/export?{urlencode(query)}", ExportTrailer, accept=NDJSON)
 
 
-def export_line(line: bytes) -> replies.RecordReply | replies.ExportEnd:
+def export_line(line: bytes) -> RecordReply | ExportEnd:
     """One line of an export. Only the trailer begins this way: a record begins with its `$seq`."""
     if line.startswith(b'{"$end"'):
-        return msgspec.json.decode(line, type=replies.ExportTrailer).end
-    return msgspec.json.decode(line, type=replies.RecordReply)
+        return msgspec.json.decode(line, type=ExportTrailer).end
+    return msgspec.json.decode(line, type=RecordReply)
 
 
 def _topic(topic: str) -> str:
@@ -237,8 +266,15 @@ def refusal(answer: Answer) -> errors.TopicsError:
     match body.code:
         case "topic_not_found":
             error = errors.TopicNotFound(str(body.detail.get("topic", "")))
+        case "not_a_queue":
+            error = errors.NotAQueue(str(body.detail.get("topic", "")))
         case "cursor_not_found":
             error = errors.CursorNotFound(str(body.detail.get("topic", "")), str(body.detail.get("cursor", "")))
+        case "router_not_found":
+            error = errors.RouterNotFound(str(body.detail.get("router", "")))
+        case "router_cycle":
+            cycle = body.detail.get("cycle", [])
+            error = errors.RouterCycle([str(name) for name in cycle] if isinstance(cycle, list) else [])
         case "throttled":
             error = errors.Throttled(body.message, retry_after_s=retry_after_s(answer) or 0)
         case "method_not_allowed":

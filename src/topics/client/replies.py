@@ -1,18 +1,8 @@
-"""What the server answers, as far as a client uses it. Fields not named here are ignored, as the API document asks.
+"""What the server answers, as far as a client uses it. Fields not named here are ignored, as the API document asks."""
 
-Payloads stay the text they are (`msgspec.Raw`): parsing one would lose `1.0`, `1e400` and the order of keys.
-"""
+from msgspec import Struct
 
-from msgspec import Raw, Struct, field
-
-
-class RecordReply(Struct):
-    seq: int = field(name="$seq")
-    ts: int = field(name="$ts")
-    data: Raw
-    node: str | None = field(default=None, name="$node")
-    tag: str | None = field(default=None, name="$tag")
-    meta: dict[str, str] | None = None
+from topics.wire.responses import RecordReply
 
 
 class GapReply(Struct):
@@ -61,6 +51,25 @@ class AppendReply(Struct):
     deduped: bool
 
 
+class JobReply(RecordReply, kw_only=True):
+    """A claimed job. Hand it back to `ack`, `nack` or `extend`: its `lease_id` fences a worker that came too late."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+
+class ClaimReply(Struct):
+    claimed: list[JobReply]
+    ready: int
+
+
+class SettledReply(Struct):
+    """`skipped`: the seqs of jobs the worker does not hold any more."""
+
+    skipped: list[int]
+
+
 class CursorReply(Struct):
     topic: str
     name: str
@@ -84,18 +93,6 @@ class Loss(Struct):
 class LossesReply(Struct):
     topic: str
     losses: list[Loss]
-
-
-class ExportEnd(Struct):
-    """The last line of an export: where to go on, what of the range is lost, and why it ended early if it did."""
-
-    next_from_seq: int
-    tombstones: list[GapReply] = []
-    error: str | None = None
-
-
-class ExportTrailer(Struct):
-    end: ExportEnd = field(name="$end")
 
 
 class ErrorBody(Struct):

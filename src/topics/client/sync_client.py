@@ -7,13 +7,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TypeVar
 from uuid import uuid4
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from topics import limits
 from topics.client import core, replies
 from topics.client.core import Address, Answer, Call, NewRecord, Retries, RetryPolicy
 from topics.client.errors import ExportCut, UnexpectedReply
 from topics.clock import Clock, SystemClock
+from topics.wire.responses import ExportEnd, RecordReply
 
 T = TypeVar("T", bound=Struct)
 
@@ -96,15 +97,32 @@ class SyncClient:
     def append(
         self,
         topic: str,
-        records: Sequence[NewRecord],
+        records: Sequence[NewRecord] | Raw,
         *,
         idempotency_key: str | None = None,
         create: bool = True,
         config: Mapping[str, object] | None = None,
     ) -> replies.AppendReply:
-        """Without a key of the caller's the client makes one, so that its own retries add nothing twice."""
+        """Without a key of the caller's the client makes one, so that its own retries add nothing twice.
+        `records` may also be the JSON text of the list, for those who made it elsewhere."""
         key = idempotency_key or self._new_key()
         return self.send(core.append(topic, records, key, create=create, config=config))
+
+    def claim(self, queue: str, node: str, max_jobs: int = 1, *, lease_ms: int | None = None) -> list[replies.JobReply]:
+        """Leases jobs to the worker `node`. Fewer than asked for: there are no more now."""
+        return self.send(core.claim(queue, node, max_jobs, lease_ms)).claimed
+
+    def ack(self, queue: str, node: str, jobs: Sequence[replies.JobReply]) -> list[int]:
+        """Completes jobs; returns the seqs of those that somebody else has by now."""
+        return self.send(core.ack(queue, node, jobs)).skipped
+
+    def nack(self, queue: str, node: str, jobs: Sequence[replies.JobReply], *, delay_ms: int = 0) -> list[int]:
+        """Gives jobs back, to be claimed again at once or after a while; returns as `ack` does."""
+        return self.send(core.nack(queue, node, jobs, delay_ms)).skipped
+
+    def extend(self, queue: str, node: str, jobs: Sequence[replies.JobReply], lease_ms: int) -> list[int]:
+        """Keeps jobs for `lease_ms` from now; returns as `ack` does."""
+        return self.send(core.extend(queue, node, jobs, lease_ms)).skipped
 
     def put_cursor(self, topic: str, name: str, seq: int) -> replies.CursorReply:
         return self.send(core.put_cursor(topic, name, seq))
@@ -120,7 +138,7 @@ class SyncClient:
 
     def export(
         self, topic: str, from_seq: int = 0, to_seq: int | None = None
-    ) -> Generator[replies.RecordReply, None, replies.ExportEnd]:
+    ) -> Generator[RecordReply, None, ExportEnd]:
         """Every record of the range, as one stream on a connection of its own. The generator returns the trailer.
 
         A broken stream is not resumed here: it raises, and the caller has the last record to go on from.
@@ -135,7 +153,7 @@ class SyncClient:
                 if not line.endswith(b"\n") and len(line) >= limits.CLIENT_LINE_BYTES_MAX:
                     raise UnexpectedReply("a line of an export is too long", response.status)
                 item = core.export_line(line)
-                if isinstance(item, replies.RecordReply):
+                if isinstance(item, RecordReply):
                     yield item
                 elif item.error is None:
                     return item

@@ -7,6 +7,13 @@ from topics.engine.journal import Commit
 
 async def committed(commit: Commit) -> None:
     """Returns when the commit is done; raises its error if it failed."""
+    await settled(commit)
+    if commit.error is not None:
+        raise commit.error
+
+
+async def settled(commit: Commit) -> None:
+    """Returns when the commit is done, well or not."""
     if not commit.done:
         done = asyncio.get_running_loop().create_future()
 
@@ -16,5 +23,3 @@ async def committed(commit: Commit) -> None:
 
         commit.when_done(tell)
         await done
-    if commit.error is not None:
-        raise commit.error

@@ -1,6 +1,7 @@
 """SSE ids: where a stream stands in all its topics, as one opaque text.
 
-Up to 64 topics it is base64url of the JSON map topic -> seq; beyond, "z." and base64url of that map compressed.
+Up to 64 topics it is base64url of the JSON map topic -> seq, and "$topic" -> epoch for a topic that was recreated while
+it was watched; beyond, "z." and base64url of that map compressed.
 """
 
 import base64

@@ -12,13 +12,22 @@ from topics.clock import Clock, monotonic_ms
 from topics.errors import Throttled
 from topics.model.read_options import ReadOptions
 
+_AN_EARLIER_TOPIC = 0  # no topic has this id
+
 
 class Position:
-    """`topic_id` tells whether the topic is still the one the cursor is of."""
+    """`topic_id` tells whether the topic is still the one the cursor is of. `recreated`: within this session it was
+    another one before."""
 
-    __slots__ = ("cursor", "topic_id")
+    __slots__ = ("cursor", "recreated", "topic_id")
 
     def __init__(self, topic_id: int, cursor: int) -> None:
+        self.topic_id = topic_id
+        self.cursor = cursor
+        self.recreated = False
+
+    def move(self, topic_id: int, cursor: int) -> None:
+        self.recreated = self.recreated or topic_id != self.topic_id
         self.topic_id = topic_id
         self.cursor = cursor
 
@@ -41,13 +50,24 @@ class WatchSession:
         self.close_stream: Callable[[], None] | None = None  # of the stream that is open, if any
 
     def cursors(self) -> dict[str, int]:
-        return {name: position.cursor for name, position in self.positions.items()}
+        """The seq of each topic. For one that was recreated also its epoch, under a name no topic can have."""
+        cursors = {name: position.cursor for name, position in self.positions.items()}
+        for name, position in self.positions.items():
+            if position.recreated:
+                cursors[f"${name}"] = position.topic_id
+        return cursors
 
     def rewind(self, cursors: dict[str, int]) -> None:
         """Goes back to where the client says it was; never forward."""
         for name, seq in cursors.items():
             position = self.positions.get(name)
-            if position is not None and 0 <= seq < position.cursor:
+            if position is None:
+                continue
+            topic_id = cursors.get(f"${name}", _AN_EARLIER_TOPIC)
+            if position.recreated and topic_id != position.topic_id:
+                # The client is in another one of the topics there were: it has not got the tombstone, or lost it.
+                position.topic_id, position.cursor = topic_id, seq
+            elif 0 <= seq < position.cursor:
                 position.cursor = seq
 
 

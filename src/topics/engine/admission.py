@@ -7,7 +7,7 @@ record is refused: the caller has only local lists to drop.
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from topics import limits
 from topics.engine.block import Batch
@@ -23,6 +23,7 @@ class WriteLimits(NamedTuple):
     meta_bytes_max: int = limits.META_BYTES_MAX
     tag_bytes_max: int = limits.TAG_BYTES_MAX
     node_bytes_max: int = limits.NODE_BYTES_MAX
+    meta_keys_max: int = limits.META_KEYS_MAX
 
 
 def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts: int, bounds: WriteLimits) -> Batch:
@@ -44,14 +45,21 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
     tags: list[str | None] = []
     meta_at: list[int] = []
     total_bytes = 0
+    has_delays = False
     seq = first_seq
     for record in records:
+        if record.delay_ms:
+            has_delays = True
         data = record.data
         tag = record.tag
         node = record.node
         data_bytes = len(data)
-        meta = b"" if isinstance(record.meta, UnsetType) else _checked_meta(record.meta, seq - first_seq, bounds)
-        meta_bytes = len(meta)
+        given_meta = record.meta
+        if given_meta is UNSET:
+            meta, meta_bytes = b"", 0
+        else:
+            meta = _checked_meta(given_meta, seq - first_seq, bounds)
+            meta_bytes = len(meta)
         if data_bytes + meta_bytes > bounds.record_bytes_max:
             raise RecordTooLarge(
                 f"records[{seq - first_seq}]: data and meta are {data_bytes + meta_bytes} bytes; "
@@ -74,7 +82,7 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
         tags.append(tag)
         total_bytes += size
         seq += 1
-    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes)
+    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes, has_delays=has_delays)
 
 
 def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:
@@ -98,8 +106,8 @@ def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
         keys = len(_decode_meta(meta))
     except msgspec.ValidationError:
         raise InvalidRequest.in_field(field, "must be an object whose values are all strings") from None
-    if keys > limits.META_KEYS_MAX:
-        raise InvalidRequest.in_field(field, f"has {keys} keys; at most {limits.META_KEYS_MAX} are allowed")
+    if keys > bounds.meta_keys_max:
+        raise InvalidRequest.in_field(field, f"has {keys} keys; at most {bounds.meta_keys_max} are allowed")
     return meta
 
 

@@ -13,6 +13,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
+from topics.model.capture import Columns
 from topics.model.read_options import ReadOptions
 from topics.model.record import with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
@@ -95,27 +98,24 @@ class AnyBlock(Protocol):
         """The text of the chosen live positions. A record left out for this reader becomes an empty text."""
         ...
 
+    def columns(self, chosen: Sequence[int]) -> Columns:
+        """All there is of the chosen live positions."""
+        ...
 
-class Batch:
-    """The columns of one write, made before anything is decided. All lists have the same length."""
 
-    __slots__ = ("fragments", "meta_at", "nodes", "sizes", "tags", "total_bytes")
+class Batch(Struct, gc=False):
+    """The columns of one write, made before anything is decided. All lists have the same length.
 
-    def __init__(
-        self,
-        fragments: list[bytes],
-        sizes: list[int],
-        nodes: list[str | None],
-        tags: list[str | None],
-        meta_at: list[int],
-        total_bytes: int,
-    ) -> None:
-        self.fragments = fragments
-        self.sizes = sizes
-        self.nodes = nodes
-        self.tags = tags
-        self.meta_at = meta_at
-        self.total_bytes = total_bytes
+    `has_delays`: some of its records are jobs that are not to be claimed yet.
+    """
+
+    fragments: list[bytes]
+    sizes: list[int]
+    nodes: list[str | None]
+    tags: list[str | None]
+    meta_at: list[int]
+    total_bytes: int
+    has_delays: bool = False
 
 
 class Block:
@@ -178,31 +178,46 @@ class Block:
     def prepare(self) -> None:
         """Always at hand."""
 
-    def extend(self, batch: Batch, timestamps: "array[int]") -> None:
-        """Hot: once per write."""
+    def extend(self, batch: Batch, timestamps: Sequence[int]) -> None:
+        """Hot: once per write, and most writes are one record."""
         position = len(self.fragments)
         count = len(batch.fragments)
+        self.live_count += count
+        self.live_bytes += batch.total_bytes
+        self.written_bytes += batch.total_bytes
+        if count == 1:
+            self.fragments.append(batch.fragments[0])
+            self.nodes.append(batch.nodes[0])
+            self.tags.append(tag := batch.tags[0])
+            self.sizes.append(batch.sizes[0])
+            self.meta_at.append(meta_at := batch.meta_at[0])
+            self.timestamps.append(timestamps[0])
+            if meta_at:
+                self.has_meta = True
+            if tag is not None:
+                self._index_tag(tag, position)
+            return
         self.fragments += batch.fragments
         self.nodes += batch.nodes
         self.tags += batch.tags
         self.sizes.extend(batch.sizes)
         self.meta_at.extend(batch.meta_at)
         self.timestamps.extend(timestamps)
-        self.live_count += count
-        self.live_bytes += batch.total_bytes
-        self.written_bytes += batch.total_bytes
         if not self.has_meta:
             self.has_meta = any(batch.meta_at)
         for tag in batch.tags:
             if tag is not None:
-                positions = self._positions_by_tag.setdefault(tag, position)
-                if positions == position:
-                    self._sorted_tags = None
-                elif isinstance(positions, int):
-                    self._positions_by_tag[tag] = [positions, position]
-                else:
-                    positions.append(position)
+                self._index_tag(tag, position)
             position += 1
+
+    def _index_tag(self, tag: str, position: int) -> None:
+        positions = self._positions_by_tag.setdefault(tag, position)
+        if positions == position:
+            self._sorted_tags = None
+        elif isinstance(positions, int):
+            self._positions_by_tag[tag] = [positions, position]
+        else:
+            positions.append(position)
 
     @property
     def has_tags(self) -> bool:
@@ -277,6 +292,20 @@ class Block:
                 if len(chosen) == size:
                     return chosen, position + 1
         return chosen, end
+
+    def columns(self, chosen: Sequence[int]) -> Columns:
+        if isinstance(chosen, range):
+            part = slice(chosen.start, chosen.stop)
+            return Columns(
+                self.fragments[part], self.timestamps[part], self.meta_at[part], self.nodes[part], self.tags[part]
+            )
+        return Columns(
+            [self.fragments[position] for position in chosen],
+            [self.timestamps[position] for position in chosen],
+            [self.meta_at[position] for position in chosen],
+            [self.nodes[position] for position in chosen],
+            [self.tags[position] for position in chosen],
+        )
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         fragments: list[bytes]

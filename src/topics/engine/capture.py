@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from topics.engine.block import AnyBlock, Block
+from topics.engine.lease_queue import LeaseQueue
 from topics.engine.topic import Topic
 from topics.model.capture import BlockCapture, Columns, TopicCapture
-from topics.model.image import CursorImage, KeyImage, LossImage, TopicImage
+from topics.model.image import CursorImage, KeyImage, LeaseImage, LossImage, MoveImage, QueueImage, TopicImage
 
 Seal = Callable[[Topic, Block], AnyBlock]
 
@@ -44,8 +45,27 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
             segments=[],
             cursors=[CursorImage(name, cursor.seq, cursor.updated_ts) for name, cursor in topic.cursors.items()],
             losses=[LossImage(*loss) for loss in topic.losses],
+            queue=None if topic.queue is None else _capture_queue(topic.queue),
+            moves=[MoveImage(key, *move) for key, move in topic.moves.items()],
+            event_number=topic.event_number,
+            source_trim_lost_seq=log.source_trim_lost_seq,
+            hops=dict(topic.hops),
+            routers=[router.image() for router in topic.inbound.values()],
         ),
         blocks=[_capture_block(block) for block in log.blocks if not log.is_resident(block)],
+    )
+
+
+def _capture_queue(queue: LeaseQueue) -> QueueImage:
+    return QueueImage(
+        claim_cursor=queue.claim_cursor,
+        dead_lettered=queue.dead_lettered,
+        last_lease_id=queue.last_lease_id,
+        leases=[LeaseImage(seq, lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.items()],
+        deliveries=dict(queue.deliveries),
+        delayed=dict(queue.delayed),
+        # Jobs on their way out are there until that is done; what is left of them then was not.
+        reclaimable=sorted((queue.reclaimable - queue.expired) | queue.leaving),
     )
 
 

@@ -9,43 +9,38 @@ done. A call whose answer would reveal something not yet durable raises `Busy`.
 
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from topics import limits
 from topics.clock import Clock
 from topics.engine.admission import WriteLimits, admit, check_key
-from topics.engine.block import AnyBlock, Batch
+from topics.engine.block import Batch
+from topics.engine.control import EngineLimits
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
-from topics.engine.registry import Registry
 from topics.engine.room import check_caps
-from topics.engine.topic import NamedCursor, Staged, Topic
-from topics.engine.topic_log import ReadBatch, TopicLog
+from topics.engine.router_operations import RouterOperations
+from topics.engine.topic import Staged, Topic
+from topics.engine.topic_log import ReadBatch
 from topics.errors import (
+    InvalidRequest,
     Throttled,
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
     TopicsError,
 )
-from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfig, TopicConfigPatch, merge
-from topics.model.gap import GapReason
+from topics.model.config import Durability, TopicConfigPatch, merge
+from topics.model.lease_event import Delayed
 from topics.model.names import check_topic_name
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
 
-class EngineLimits(NamedTuple):
-    """Instance-wide caps; 0 is no cap."""
-
-    write: WriteLimits = WriteLimits()
-    topics_max: int = limits.TOPICS_MAX
-    total_bytes_max: int = limits.TOTAL_BYTES_MAX
-    block_events_max: int = limits.SEGMENT_EVENTS_MAX
-    block_bytes_max: int = limits.SEGMENT_BYTES_MAX
-
-
-class Write(NamedTuple):
+class Write(Struct, frozen=True, gc=False):
     """One atomic append, as asked for."""
 
     records: list[NewRecord]
@@ -53,9 +48,10 @@ class Write(NamedTuple):
     idempotency_key: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    gated: bool = False  # nobody is to see it before it is durable, whatever the class of the topic
 
 
-class Appended(NamedTuple):
+class Appended(Struct, frozen=True, gc=False):
     topic: Topic
     first_seq: int
     record_count: int
@@ -74,6 +70,7 @@ class PutTopic(NamedTuple):
 class DeletedTopic(NamedTuple):
     deleted: bool
     commit: Commit | None
+    routers_removed: tuple[str, ...] = ()
 
 
 class DeletedRecords:
@@ -93,29 +90,14 @@ class Page(NamedTuple):
     more: bool
 
 
-class Engine:
+class Engine(RouterOperations):
     def __init__(
         self,
         clock: Clock,
         bounds: EngineLimits = EngineLimits(),  # noqa: B008 - immutable
         journal: Journal = NoJournal(),  # noqa: B008 - stateless
     ) -> None:
-        self._clock = clock
-        self._limits = bounds
-        self._journal = journal
-        self._with_ttl: dict[Topic, None] = {}  # a set in the order they came: everything here is deterministic
-        # Names a control operation is under way for, and those of them that do not exist yet.
-        self._pending: dict[str, Commit] = {}
-        self._pending_new = 0
-        # What the next checkpoint has to write.
-        self._changed: set[Topic] = set()
-        self._removed: list[int] = []
-        self.topics = Registry()
-        self.next_topic_id = 1
-        self.bytes_live = 0
-        self.records_live = 0
-        self.on_change: Callable[[Topic], None] = _nobody  # told of every append, and of a topic's end
-        self.blocks_filled = 0  # ever: full blocks wait to be sealed
+        super().__init__(clock, bounds, journal)
 
     # Topics
 
@@ -127,10 +109,7 @@ class Engine:
         now_ms = self._clock.now_ms()
         if topic is None:
             topic = self._new_topic(name, patch)
-            self._journal.admit(topic.topic_id)
-            commit = self._create(topic, now_ms, gated=True)
-            self._when_durable(name, commit, lambda: self.apply_add_topic(topic), new=True)
-            return PutTopic(topic, created=True, commit=commit)
+            return PutTopic(topic, created=True, commit=self._create_durably(topic, now_ms))
         config = merge(name, topic.config, patch, exists=True)
         if config == topic.config:
             return PutTopic(topic, created=False, commit=None)
@@ -144,7 +123,7 @@ class Engine:
         return self.topics.get(name)
 
     def topic(self, name: str, *, touch: bool = False, wait: bool = True) -> Topic:
-        """The topic with everything expired that has to be, for reading its state. `wait`: exactly."""
+        """The topic with everything forwarded and expired that has to be, for reading its state. `wait`: exactly."""
         topic = self.topics.get(name)
         if topic is None:
             check_topic_name(name)
@@ -152,11 +131,21 @@ class Engine:
         now_ms = self._clock.now_ms()
         if touch:
             topic.last_read_ts = now_ms
+        if wait and topic.inbound:
+            self.catch_up(topic)
         return self._current(topic, now_ms, wait=wait)
 
+    def await_control(self, name: str) -> None:
+        """Raises `Busy` while a topic of this name is being made, changed or deleted."""
+        if self._pending:
+            self._await_control(name)
+
     def refresh(self, topic: Topic) -> None:
-        """A delivery of this topic: counts as reading it, and takes what its TTL says is gone."""
+        """A delivery of this topic: counts as reading it, fetches what its routers have for it, and takes what its TTL
+        says is gone."""
         topic.last_read_ts = now_ms = self._clock.now_ms()
+        if topic.inbound:
+            self.catch_up(topic)
         self._current(topic, now_ms, wait=True)
 
     def page_of_topics(self, after: str, prefixes: tuple[str, ...], page_size: int, *, touch: bool = False) -> Page:
@@ -169,12 +158,15 @@ class Engine:
         return Page(page, after, more=False)
 
     def delete_topic(self, name: str, *, if_empty: bool = False) -> DeletedTopic:
-        """Removes the topic with all it holds."""
+        """Removes the topic with all it holds, and the routers from and to it."""
         check_topic_name(name)
         self._await_control(name)
         topic = self.topics.get(name)
         if topic is None:
             return DeletedTopic(deleted=False, commit=None)
+        if topic.inbound or topic.outbound:
+            self._await_routers()
+            self.catch_up(topic)
         now_ms = self._clock.now_ms()
         self._current(topic, now_ms)
         if if_empty and topic.log.count + topic.staged_count:
@@ -186,14 +178,16 @@ class Engine:
                 count=topic.log.count,
             )
         self._journal.admit(topic.topic_id)
-        commit = self._journal.delete_topic(topic.topic_id, now_ms)
+        routers = (*topic.inbound.values(), *topic.outbound.values())
+        dest_ids = sorted({router.dest.topic_id for router in topic.outbound.values()})
+        commit = self._journal.delete_topic(topic.topic_id, now_ms, dest_ids)
         self._when_durable(name, commit, lambda: self.apply_delete_topic(topic))
-        return DeletedTopic(deleted=True, commit=commit)
+        return DeletedTopic(True, commit, tuple(sorted(router.name for router in routers)))
 
     # Records
 
-    def append(self, name: str, write: Write) -> Appended:
-        """Appends all records of the write with contiguous seqs, or none."""
+    def append(self, name: str, write: Write, bounds: WriteLimits | None = None) -> Appended:
+        """Appends all records of the write with contiguous seqs, or none. `bounds`: others than a client's."""
         if self._pending:
             self._await_control(name)
         topic = self.topics.get(name)
@@ -213,11 +207,17 @@ class Engine:
                 return Appended(topic, earlier.first_seq, earlier.record_count, False, True, waiting)
         first_seq = topic.assigned_seq + 1
         ts = max(now_ms, topic.assigned_ts)
-        batch = admit(write.records, write.node, first_seq, ts, self._limits.write)
-        self._check_room(self._current(topic, now_ms), batch)
-        started_ns = self._clock.monotonic_ns()
-        commit = self._hand_over(topic, batch, ts, key, now_ms, created=created)
-        journal_ns = self._clock.monotonic_ns() - started_ns
+        batch = admit(write.records, write.node, first_seq, ts, bounds or self._limits.write)
+        delays = _delays(topic, write.records, first_seq, now_ms) if batch.has_delays else []
+        config = topic.config
+        if config.ttl_ms:
+            self._current(topic, now_ms)
+        self._check_room(topic, batch)
+        commit, journal_ns = None, 0
+        if config.durability is not Durability.EPHEMERAL or created or topic.staged:
+            started_ns = self._clock.monotonic_ns()
+            commit = self._hand_over(topic, batch, ts, key, now_ms, delays, created=created, gated=write.gated)
+            journal_ns = self._clock.monotonic_ns() - started_ns
         count = len(batch.fragments)
         topic.assigned_seq += count
         topic.assigned_ts = ts
@@ -226,11 +226,13 @@ class Engine:
         if commit is None:
             if created:
                 self.apply_add_topic(topic)
-            self.apply_append(topic, batch, array("q", (ts,)) * count)
+            if delays:
+                self.apply_delays(topic, delays)
+            self.apply_append(topic, batch, (ts,) if count == 1 else array("q", (ts,)) * count)
         else:
             if created:
                 self._when_durable(name, commit, lambda: self.apply_add_topic(topic), new=True)
-            topic.stage(Staged(batch, ts, key, commit))
+            topic.stage(Staged(batch, ts, key, commit, delays))
             commit.when_done(lambda _: self._settle(topic))
         return Appended(topic, first_seq, count, created, False, commit, journal_ns)
 
@@ -249,6 +251,7 @@ class Engine:
         if self._pending:
             self._await_control(name)
         topic = self.topic(name)
+        self.forward_from(topic)
         # Point in time: nothing that is not published yet is touched.
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
         topic.log.prepare_delete(bound)
@@ -256,20 +259,52 @@ class Engine:
         resident_from = topic.log.resident_from
         if resident_from is None or (topic.log.earliest_seq < min(bound, resident_from)):
             self._journal.admit(topic.topic_id)
+            self.note_lag(topic)
             gated = topic.config.durability is Durability.FSYNC
             result.commit = self._journal.delete_records(
                 topic.topic_id, self._clock.now_ms(), bound, match, gated=gated
             )
 
-        def apply(commit: Commit | None) -> None:
-            if commit is None or commit.error is None:
-                result.count = self.apply_delete_records(topic, bound, match)
+        def remove() -> None:
+            result.count = self.apply_delete_records(topic, bound, match)
 
-        if result.commit is None:
+        self._remove(topic, result.commit, remove)
+        return result
+
+    def delete_jobs(
+        self, topic: Topic, seqs: list[int], *, node: str | None, move: str | None, journalled: bool
+    ) -> Commit | None:
+        """Removes single records for good: acked by `node`, or moved away. Done with the commit, if there is one."""
+        self.forward_from(topic)
+        commit = None
+        if journalled:
+            # What belongs to a move that was begun is taken all the same when the disk does not keep up.
+            with suppress(*(() if move is None else (Throttled,))):
+                self._journal.admit(topic.topic_id)
+            gated = topic.config.durability is Durability.FSYNC
+            commit = self._journal.delete_jobs(
+                topic.topic_id, self._clock.now_ms(), seqs, node=node, move=move, gated=gated
+            )
+        self._remove(topic, commit, lambda: self.apply_delete_jobs(topic, seqs, move))
+        return commit
+
+    def _remove(self, topic: Topic, commit: Commit | None, remove: Callable[[], object]) -> None:
+        """Removes records now, or when that is durable."""
+
+        def apply(commit: Commit | None) -> None:
+            if (commit is None or commit.error is None) and not topic.deleted:
+                remove()
+            if commit is not None:
+                topic.held -= 1
+            if topic.inbound:
+                self._resume_forwarding(topic)
+
+        if commit is None:
             apply(None)
         else:
-            result.commit.when_done(apply)
-        return result
+            # What is copied into it meanwhile would be behind the delete in the log, and before it here.
+            topic.held += 1
+            commit.when_done(apply)
 
     def expire_all(self) -> None:
         """Gives back what TTLs have taken, also in topics nobody reads, and has it noted."""
@@ -319,20 +354,6 @@ class Engine:
 
     # Deciding
 
-    def _new_topic(self, name: str, patch: TopicConfigPatch) -> Topic:
-        if self._limits.topics_max and len(self.topics) + self._pending_new >= self._limits.topics_max:
-            raise Throttled(
-                f"this server holds {self._limits.topics_max} topics, as many as it may",
-                retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
-                limit="max_topics",
-                max=self._limits.topics_max,
-            )
-        config = merge(name, DEFAULT_CONFIG, patch, exists=False)
-        return Topic(name, self.next_topic_id, config, self.new_log())
-
-    def new_log(self) -> TopicLog:
-        return TopicLog(self._limits.block_events_max, self._limits.block_bytes_max)
-
     def _check_room(self, topic: Topic, batch: Batch) -> None:
         config = topic.config
         if config.cap_bytes or config.cap_records:
@@ -356,28 +377,25 @@ class Engine:
 
     # Journalling
 
-    def _await_control(self, name: str) -> None:
-        commit = self._pending.get(name)
-        if commit is not None:
-            raise Busy(commit)
-
-    def _create(self, topic: Topic, now_ms: int, *, gated: bool) -> Commit | None:
-        ceiling = 0
-        if topic.config.durability is Durability.DISK:
-            ceiling = topic.next_ceiling(0, now_ms) or 0
-        commit = self._journal.create_topic(topic.topic_id, now_ms, topic.name, topic.config, ceiling, gated=gated)
-        self.next_topic_id = topic.topic_id + 1
-        self._note_ceiling(topic, ceiling, commit)
-        return commit
-
     def _hand_over(
-        self, topic: Topic, batch: Batch, ts: int, key: str | None, now_ms: int, *, created: bool
+        self,
+        topic: Topic,
+        batch: Batch,
+        ts: int,
+        key: str | None,
+        now_ms: int,
+        delays: list[Delayed],
+        *,
+        created: bool,
+        gated: bool,
     ) -> Commit | None:
-        """Gives a write to the journal; returns the commit to wait for, if its class has to."""
+        """Gives a write to the journal; returns the commit to wait for, if it or its class has to."""
         durability = topic.config.durability
-        gated = durability is Durability.FSYNC or bool(topic.staged)
-        if created or durability is not Durability.EPHEMERAL or topic.staged:
-            self._journal.admit(topic.topic_id)
+        gated = gated or durability is Durability.FSYNC or bool(topic.staged)
+        if topic.inbound and durability is Durability.DISK:
+            # Lost unseen: a copy behind it, made again, would take its seq.
+            gated = True
+        self._journal.admit(topic.topic_id)
         created_commit = None
         if created:
             # A `disk` topic has no seqs reserved yet, so its first write waits for that.
@@ -400,9 +418,13 @@ class Engine:
             batch.tags,
             key,
             gated=gated or topic.strong_readers > 0,
+            delays=delays,
         )
         if commit is not None and topic.strong_readers:
-            commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
+            if topic.inbound:
+                self._note_when_durable(topic, last_seq)
+            else:
+                commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
         return commit if gated else None  # else it is not for the writer to wait for
 
     def add_strong_reader(self, topic: Topic) -> None:
@@ -410,186 +432,23 @@ class Engine:
         topic.strong_readers += 1
         if topic.strong_readers == 1:
             topic.durable_seq = 0
-            last_seq = topic.assigned_seq  # staged writes are before the barrier, too
-            commit = self._journal.barrier_of(topic.topic_id)
-            if commit is None:
-                topic.durable_seq = limits.U64_MAX
-            else:
-                commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
-
-    def _note_durable(self, topic: Topic, seq: int, commit: Commit) -> None:
-        if commit.error is None and seq > topic.durable_seq:
-            topic.durable_seq = seq
-            self.on_change(topic)
+            self._note_when_durable(topic, topic.assigned_seq)  # staged writes are before the barrier, too
 
     def durable_seq(self, topic: Topic) -> int:
-        """The last seq a strong reader may see. What `fsync` publishes is durable; `ephemeral` never is."""
-        if topic.config.durability in (Durability.FSYNC, Durability.EPHEMERAL):
+        """The last seq a strong reader may see. What `fsync` publishes is durable, but for copies, which are as
+        durable as their originals; `ephemeral` never is."""
+        durability = topic.config.durability
+        if durability is Durability.EPHEMERAL or (durability is Durability.FSYNC and not topic.inbound):
             return topic.log.head_seq
         return topic.durable_seq
 
-    def _note_ceiling(self, topic: Topic, ceiling: int, commit: Commit | None) -> None:
-        topic.requested_ceiling = max(topic.requested_ceiling, ceiling)
 
-        def reserved(done: Commit | None) -> None:
-            if done is None or done.error is None:
-                topic.ceiling = max(topic.ceiling, ceiling)
-                self._changed.add(topic)
-
-        if commit is None:
-            reserved(None)
-        else:
-            commit.when_done(reserved)
-
-    def _when_durable(
-        self, name: str, commit: Commit | None, apply: Callable[[], object], *, new: bool = False
-    ) -> None:
-        """Applies a control operation once it is durable; until then the name is closed for others."""
-        if commit is None:
-            apply()
-            return
-        self._pending[name] = commit
-        self._pending_new += new
-
-        def done(commit: Commit) -> None:
-            del self._pending[name]
-            self._pending_new -= new
-            if commit.error is None:
-                apply()
-
-        commit.when_done(done)
-
-    def _settle(self, topic: Topic) -> None:
-        """Publishes, in order, the staged writes that are durable; drops those that failed."""
-        while topic.staged and topic.staged[0].commit.done:
-            staged = topic.unstage()
-            if staged.commit.error is None:
-                self.apply_append(topic, staged.batch, array("q", (staged.ts,)) * len(staged.batch.fragments))
-            elif staged.key is not None:
-                topic.keys.forget(staged.key)
-        if not topic.staged:
-            # Seqs of dropped writes were never told to anybody.
-            topic.assigned_seq, topic.assigned_ts = topic.log.head_seq, topic.log.last_ts
-
-    # Applying: what has been decided, now or in an earlier life of this engine
-
-    def apply_add_topic(self, topic: Topic) -> None:
-        self.topics.add(topic)
-        topic.log.keep_resident(topic.config.durability is Durability.EPHEMERAL)
-        self._note_ttl(topic)
-        self.bytes_live += topic.log.bytes
-        self.records_live += topic.log.count
-        self._changed.add(topic)
-
-    def apply_delete_topic(self, topic: Topic) -> None:
-        self.topics.remove(topic.name)
-        self._with_ttl.pop(topic, None)
-        self._changed.discard(topic)
-        self._removed.append(topic.topic_id)
-        self.bytes_live -= topic.log.bytes
-        self.records_live -= topic.log.count
-        topic.deleted = True
-        self.on_change(topic)
-
-    def apply_config(self, topic: Topic, config: TopicConfig, version: int, now_ms: int) -> None:
-        self._current(topic, now_ms)  # what the old TTL took stays taken
-        topic.config = config
-        topic.config_version = version
-        topic.log.keep_resident(config.durability is Durability.EPHEMERAL)
-        self._note_ttl(topic)
-        self._current(topic, now_ms)
-        if config.discard is Discard.OLD:
-            self._evict(topic)
-        self._changed.add(topic)
-
-    def apply_cursor(self, topic: Topic, cursor: str, seq: int | None, ts: int) -> None:
-        if seq is None:
-            topic.cursors.pop(cursor, None)
-        else:
-            topic.cursors[cursor] = NamedCursor(seq, ts)
-        self._changed.add(topic)
-
-    def apply_append(self, topic: Topic, batch: Batch, timestamps: "array[int]") -> None:
-        """Publishes a batch: from here on readers see it."""
-        blocks = topic.log.blocks
-        block_count = len(blocks)
-        topic.log.append(batch, timestamps)
-        if len(blocks) > block_count > 0:
-            self.blocks_filled += 1
-        self.bytes_live += batch.total_bytes
-        self.records_live += len(batch.fragments)
-        if topic.config.discard is Discard.OLD:
-            self._evict(topic)
-        topic.last_write_ts = timestamps[-1]
-        self._changed.add(topic)
-        self.on_change(topic)
-
-    def apply_delete_records(self, topic: Topic, before_seq: int, match: TagMatch | None) -> int:
-        """Returns how many records it took."""
-        log = topic.log
-        bytes_before, count_before = log.bytes, log.count
-        deleted = log.delete_before(before_seq) if match is None else log.delete_matching(match, before_seq)
-        self._account(topic, bytes_before, count_before)
-        return deleted
-
-    def apply_expired(self, topic: Topic, ttl_lost_seq: int) -> None:
-        bytes_before, count_before, first_seq = topic.log.bytes, topic.log.count, topic.log.earliest_seq
-        topic.log.expire_through(ttl_lost_seq)
-        topic.losses.note(first_seq, topic.log.ttl_lost_seq, GapReason.TTL, topic.log.last_ts)
-        self._account(topic, bytes_before, count_before)
-
-    def recount(self, topic: Topic, count: Callable[[AnyBlock, int], None]) -> None:
-        bytes_before, count_before = topic.log.bytes, topic.log.count
-        topic.log.recount(count)
-        self._account(topic, bytes_before, count_before)
-
-    def reset_totals(self) -> None:
-        """Before all topics are added anew."""
-        self.bytes_live = self.records_live = 0
-
-    def take_changes(self) -> tuple[list[Topic], list[int]]:
-        """The topics changed since the last call, and the ids of those removed."""
-        changed = sorted((topic for topic in self._changed if not topic.deleted), key=lambda topic: topic.topic_id)
-        removed = self._removed
-        self._changed, self._removed = set(), []
-        return changed, removed
-
-    def return_changes(self, changed: list[Topic], removed: list[int]) -> None:
-        """They could not be made durable: they are still changes."""
-        self._changed.update(topic for topic in changed if not topic.deleted)
-        self._removed = removed + self._removed
-
-    def _note_ttl(self, topic: Topic) -> None:
-        if topic.config.ttl_ms:
-            self._with_ttl[topic] = None
-        else:
-            self._with_ttl.pop(topic, None)
-
-    def _current(self, topic: Topic, now_ms: int, *, wait: bool = False) -> Topic:
-        """The topic after its TTL has been applied at `now_ms`; see `TopicLog.expire` for `wait`."""
-        if topic.config.ttl_ms:
-            log = topic.log
-            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
-            topic.expire(now_ms, wait=wait)
-            if count_before != log.count:
-                topic.losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
-                self._account(topic, bytes_before, count_before)
-        return topic
-
-    def _evict(self, topic: Topic) -> None:
-        config, log = topic.config, topic.log
-        if config.cap_records or config.cap_bytes:
-            bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
-            log.evict(config.cap_records, config.cap_bytes)
-            if count_before != log.count:
-                topic.losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
-                self._account(topic, bytes_before, count_before)
-
-    def _account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
-        self.bytes_live += topic.log.bytes - bytes_before
-        self.records_live += topic.log.count - count_before
-        self._changed.add(topic)
-
-
-def _nobody(topic: Topic) -> None:
-    """Nobody watches."""
+def _delays(topic: Topic, records: list[NewRecord], first_seq: int, now_ms: int) -> list[Delayed]:
+    """Which of these jobs are not to be claimed before when."""
+    if topic.queue is None:
+        raise InvalidRequest.in_field("delay_ms", f'only jobs can be delayed; topic "{topic.name}" is not a queue')
+    seqs_by_delay: dict[int, list[int]] = {}
+    for seq, record in enumerate(records, first_seq):
+        if record.delay_ms:
+            seqs_by_delay.setdefault(record.delay_ms, []).append(seq)
+    return [Delayed(seqs, now_ms + delay_ms) for delay_ms, seqs in seqs_by_delay.items()]

@@ -4,11 +4,13 @@ The engine decides, hands the operation to the journal, and applies it: at once 
 it, else when the `Commit` it got back is done. Storage implements `Journal`; `NoJournal` keeps nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from topics.errors import TopicsError
 from topics.model.config import TopicConfig
+from topics.model.lease_event import Delayed, NumberedEvent
+from topics.model.operation import RouterChanged
 from topics.model.tag_match import TagMatch
 
 
@@ -38,6 +40,23 @@ class Commit:
             callback(self)
 
 
+def all_of(commits: Iterable[Commit | None]) -> Commit | None:
+    """Done when all of these are, with the first error any of them has; None when there is none to wait for."""
+    waiting = [commit for commit in commits if commit is not None]
+    if len(waiting) <= 1:
+        return waiting[0] if waiting else None
+    joined = Commit()
+
+    def done(_: Commit) -> None:
+        if not joined.done and all(commit.done for commit in waiting):
+            errors = [commit.error for commit in waiting if commit.error is not None]
+            joined.resolve(errors[0] if errors else None, max(commit.sync_ns for commit in waiting))
+
+    for commit in waiting:
+        commit.when_done(done)
+    return joined
+
+
 class Busy(Exception):
     """The answer depends on something that is not durable yet. Wait for `commit`, then call again."""
 
@@ -63,7 +82,22 @@ class Journal(Protocol):
 
     def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None: ...
 
-    def delete_topic(self, topic_id: int, ts: int) -> Commit | None: ...
+    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> Commit | None:
+        """`dest_ids`: the topics that routers copied it to."""
+        ...
+
+    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> Commit | None:
+        """Says what happened to routers, in the history of their dest or of their source."""
+        ...
+
+    def delete_router(self, topic_id: int, ts: int, router_id: int) -> Commit | None:
+        """Ends a router into this topic. Always gated."""
+        ...
+
+    def note_forwarded(self, topic_id: int, seq: int) -> None:
+        """Copies were made in this topic, up to this seq. Never waits and never fails: `admit` has been asked when
+        the topic got its router."""
+        ...
 
     def append(
         self,
@@ -77,11 +111,22 @@ class Journal(Protocol):
         key: str | None,
         *,
         gated: bool,
-    ) -> Commit | None: ...
+        delays: Sequence[Delayed] = (),
+    ) -> Commit | None:
+        """All of it is there after a crash, or nothing. `delays`: which of the records are jobs to be kept back."""
+        ...
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
     ) -> Commit | None: ...
+
+    def delete_jobs(
+        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
+    ) -> Commit | None:
+        """Single records of a queue, acked by `node` or moved away."""
+        ...
+
+    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> Commit | None: ...
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> Commit | None:
         """Makes sure no seq up to `ceiling` is given out again, whatever is lost. Always gated."""
@@ -116,7 +161,16 @@ class NoJournal:
     def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
         return None
 
-    def delete_topic(self, topic_id: int, ts: int) -> None:
+    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> None:
+        return None
+
+    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> None:
+        return None
+
+    def delete_router(self, topic_id: int, ts: int, router_id: int) -> None:
+        return None
+
+    def note_forwarded(self, topic_id: int, seq: int) -> None:
         return None
 
     def append(
@@ -131,10 +185,19 @@ class NoJournal:
         key: str | None,
         *,
         gated: bool,
+        delays: Sequence[Delayed] = (),
     ) -> None:
         return None
 
     def delete_records(self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool) -> None:
+        return None
+
+    def delete_jobs(
+        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
+    ) -> None:
+        return None
+
+    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> None:
         return None
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> None:

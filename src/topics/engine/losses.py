@@ -1,7 +1,7 @@
 """The ledger of involuntary loss of one topic: which seqs, why, and when that was last seen to go on.
 
-Caps and TTLs take seqs from the front, in order; a crash takes them anywhere. Bounded: beyond `LOSSES_PER_TOPIC_MAX`
-entries the two oldest of a kind become one, so the ranges stay complete.
+Caps and TTLs take seqs from the front, in order; a crash, or a source trimmed before it was forwarded, anywhere.
+Bounded: beyond `LOSSES_PER_TOPIC_MAX` entries the two oldest of a kind become one, so the ranges stay complete.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class LossLedger:
 
     def note(self, gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
         """What is noted already is passed over, so a loss may be told again after a restart."""
-        if reason is GapReason.CRASH:
+        if reason in (GapReason.CRASH, GapReason.SOURCE_TRIM):
             _extend(self._crashes, gap_from, gap_to, reason, ts)
             return
         for crash in self._crashes:

@@ -6,15 +6,19 @@ Operations may repeat what an image already has. Each is written so that doing i
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from topics import limits
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.engine import Engine
 from topics.engine.idempotency import RememberedWrite
-from topics.engine.topic import NamedCursor, Topic
+from topics.engine.lease_queue import Lease, LeaseQueue
+from topics.engine.rederivation import Rederivation
+from topics.engine.router_graph import source_of
+from topics.engine.topic import Move, NamedCursor, Topic
 from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability, TopicConfig
-from topics.model.gap import GapReason
-from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import CursorSet, TopicCreated
+from topics.model.image import QueueImage, SegmentImage, TopicImage
+from topics.model.lease_event import Delayed, LeaseEvent
+from topics.model.operation import CursorSet, RouterChanged, TopicCreated, TopicDeleted
 from topics.model.payload import split_payload
 from topics.model.record import RECORD_OVERHEAD_BYTES, fragment_of
 from topics.model.tag_match import TagMatch
@@ -38,6 +42,9 @@ class Rebuild:
         self._by_id: dict[int, Topic] = {}
         self._recounted: set[int] = set()
         self._removed: list[int] = []
+        self._rederivation = Rederivation(engine)
+        self.lost_copies = False  # some that were given out could not be made again
+        self._copied = False
 
     # From the snapshot
 
@@ -65,21 +72,29 @@ class Rebuild:
         log.cap_lost_seq = image.cap_lost_seq
         log.ttl_lost_seq = image.ttl_lost_seq
         log.crash_lost_seq = image.crash_lost_seq
-        log.lost_ranges = [(first, last) for first, last in image.lost_ranges]
+        log.source_trim_lost_seq = image.source_trim_lost_seq
+        log.lost_ranges = list(image.lost_ranges)
         _lose_resident(log)
         log.keep_resident(image.config.durability is Durability.EPHEMERAL)
         topic = Topic(image.name, image.topic_id, image.config, log)
         topic.last_write_ts = image.last_write_ts
         topic.config_version = image.config_version
+        topic.hops = dict(image.hops)
         topic.noted_ttl_seq = image.ttl_lost_seq
         topic.ceiling = topic.requested_ceiling = image.ceiling
         for cursor in image.cursors:
             topic.cursors[cursor.name] = NamedCursor(cursor.seq, cursor.updated_ts)
         for loss in image.losses:
             topic.losses.note(loss.gap_from, loss.gap_to, loss.reason, loss.ts)
+        topic.event_number = image.event_number
+        for move in image.moves:
+            topic.moves[move.key] = Move(move.seqs, move.dest_id, move.dead_letters)
+        if topic.queue is not None and image.queue is not None:
+            _load_queue(topic.queue, image.queue)
         for key in image.keys:
             topic.keys.restore(key.key, RememberedWrite(key.first_seq, key.record_count, key.at_ms))
         self._by_id[topic.topic_id] = topic
+        self._rederivation.load(image)
 
     # From the WAL
 
@@ -93,24 +108,50 @@ class Rebuild:
 
     def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
         topic = self._by_id.get(topic_id)
-        # One the image has already is over: applied again, its cap would take records written after it.
-        if topic is not None and version > topic.config_version:
-            self._engine.apply_config(topic, config, version, ts)
+        if topic is None:
+            return
+
+        def update() -> None:
+            # One the image has already is over: applied again, its cap would take records written after it.
+            if version > topic.config_version:
+                self._engine.apply_config(topic, config, version, ts)
+
+        self._do(topic_id, update)
 
     def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None:
         if topic := self._by_id.get(topic_id):
             self._engine.apply_cursor(topic, cursor.name, cursor.seq, ts)
 
-    def topic_deleted(self, topic_id: int) -> None:
+    def topic_deleted(self, topic_id: int, deleted: TopicDeleted) -> None:
         if topic := self._by_id.pop(topic_id, None):
             topic.deleted = True
             self._removed.append(topic_id)
+            self._rederivation.begin({topic_id: topic, **self._by_id})
+            self._rederivation.topic_deleted(topic, deleted)
+
+    def router_changed(self, topic_id: int, change: RouterChanged) -> None:
+        if topic_id in self._by_id:
+            self._rederivation.begin(self._by_id)
+            self._rederivation.router_changed(topic_id, change)
+
+    def router_deleted(self, topic_id: int, router_id: int) -> None:
+        self._rederivation.router_deleted(topic_id, router_id)
+
+    def forwarded_through(self, topic_id: int, seq: int) -> None:
+        self._rederivation.forwarded_through(topic_id, seq)
+
+    def _do(self, topic_id: int, action: Callable[[], None], before_seq: int = 0) -> None:
+        """Now, or when the copies before it have been made again."""
+        self._rederivation.begin(self._by_id)
+        if not self._rederivation.put_off(topic_id, before_seq, action):
+            action()
 
     def appended(self, topic_id: int, first_seq: int, records: Sequence[tuple[int, int, bytes, bytes, bytes]]) -> None:
+        if topic := self._by_id.get(topic_id):
+            self._do(topic_id, lambda: self._append(topic, first_seq, records), first_seq)
+
+    def _append(self, topic: Topic, first_seq: int, records: Sequence[tuple[int, int, bytes, bytes, bytes]]) -> None:
         """Hot: once per record."""
-        topic = self._by_id.get(topic_id)
-        if topic is None:
-            return
         log = topic.log
         known = min(max(log.head_seq - first_seq + 1, 0), len(records))
         _restore_keys(topic, first_seq, records)
@@ -121,17 +162,52 @@ class Rebuild:
         if first_seq > log.head_seq + 1:
             # Resident-only records came before these, or a crash took them: their seqs are gone.
             log.lose(log.head_seq + 1, first_seq - 1)
+            self._rederivation.keep_lost(topic.topic_id, first_seq - 1)
         batch, timestamps = _batch(first_seq, records)
+        self._rederivation.keep(topic.topic_id, first_seq, batch, timestamps)
         self._engine.apply_append(topic, batch, timestamps)
 
     def records_deleted(self, topic_id: int, before_seq: int, match: TagMatch | None) -> None:
         topic = self._by_id.get(topic_id)
         if topic is None:
             return
-        if topic_id not in self._recounted:
-            self._recounted.add(topic_id)
+
+        def delete() -> None:
+            self._recount_once(topic)
+            self._rederivation.records_deleted(topic_id, before_seq, match)
+            self._engine.apply_delete_records(topic, before_seq, match)
+
+        self._do(topic_id, delete)
+
+    def _recount_once(self, topic: Topic) -> None:
+        if topic.topic_id not in self._recounted:
+            self._recounted.add(topic.topic_id)
             self._engine.recount(topic, self._recount)
-        self._engine.apply_delete_records(topic, before_seq, match)
+
+    def jobs_deleted(self, topic_id: int, seqs: list[int], move: str | None) -> None:
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            return
+
+        def delete() -> None:
+            self._recount_once(topic)
+            self._engine.apply_delete_jobs(topic, seqs, move)
+
+        self._do(topic_id, delete)
+
+    def lease_changed(self, topic_id: int, event: LeaseEvent) -> None:
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            return
+
+        def change() -> None:
+            if not isinstance(event, Delayed):
+                self._engine.apply_lease_event(topic, event)
+            elif event.seqs[0] > topic.log.head_seq:
+                # Jobs that are there already have what became of their delay.
+                self._engine.apply_delays(topic, [event])
+
+        self._do(topic_id, change)
 
     def head_reserved(self, topic_id: int, ceiling: int) -> None:
         if topic := self._by_id.get(topic_id):
@@ -139,7 +215,7 @@ class Rebuild:
 
     def records_expired(self, topic_id: int, ttl_lost_seq: int) -> None:
         if topic := self._by_id.get(topic_id):
-            self._engine.apply_expired(topic, ttl_lost_seq)
+            self._do(topic_id, lambda: self._engine.apply_expired(topic, ttl_lost_seq))
 
     # At the end
 
@@ -147,6 +223,18 @@ class Rebuild:
     def topics(self) -> Collection[Topic]:
         """The topics as replayed so far. Of two with the same name, the one of the higher id is the later one."""
         return self._by_id.values()
+
+    def rederive(self, heads: Mapping[int, int] | None) -> None:
+        """Of a log that may still be written: makes the copies again that are certain to have been made."""
+        self._rederivation.run(self._by_id, heads, complete=False)
+
+    def make_copies(self, *, clean: bool, heads: Mapping[int, int] | None) -> None:
+        """Everything was replayed: makes the copies of routers again. Takes as long as there are many of them, and may
+        run on any one thread."""
+        if not self._copied:
+            self._copied = True
+            self._drop_failed_topics()
+            self._rederivation.run(self._by_id, None if clean else heads, complete=not clean)
 
     def finish(self, next_topic_id: int, *, clean: bool, heads: Mapping[int, int] | None) -> None:
         """Everything was replayed: settle what a crash took, and be ready for new operations.
@@ -157,21 +245,71 @@ class Rebuild:
         `heads`: the last seq given out for each topic, where that is known for certain; else the reserved
         ceilings say how far it may have been.
         """
+        self.make_copies(clean=clean, heads=heads)
         self._engine.reset_totals()
-        self._drop_failed_topics()
         self._engine.return_changes([], self._removed)
         self._engine.next_topic_id = max(self._engine.next_topic_id, next_topic_id)
         for topic in self._by_id.values():
-            log = topic.log
-            if not clean and topic.config.durability is Durability.DISK:
-                given_out = topic.ceiling if heads is None else heads.get(topic.topic_id, 0)
-                if given_out > log.head_seq:
-                    log.lose(log.head_seq + 1, given_out)
-            for first_seq, last_seq in log.lost_ranges:
-                topic.losses.note(first_seq, last_seq, GapReason.CRASH, log.last_ts)
-            topic.assigned_seq = log.head_seq
-            topic.assigned_ts = log.last_ts
+            self._finish_moves(topic)
+        lost: dict[Topic, tuple[int, int]] = {}
+        for topic in self._rederivation.in_order(self._by_id):
+            if not clean:
+                head_seq = topic.log.head_seq
+                lost[topic] = head_seq, self._lose_given_out(topic, heads, lost)
+            for first_seq, last_seq, reason in topic.log.lost_ranges:
+                topic.losses.note(first_seq, last_seq, reason, topic.log.last_ts)
+            topic.assigned_seq = topic.log.head_seq
+            topic.assigned_ts = topic.log.last_ts
+            if topic.queue is not None:
+                _settle_queue(topic.queue, topic, clean=clean)
             self._engine.apply_add_topic(topic)
+        for topic in self._by_id.values():
+            for router in topic.inbound.values():
+                self._engine.routers.add(router)
+                self._engine.on_forwardable(router.source)
+
+    @property
+    def dest_ids(self) -> Collection[int]:
+        """Topics that have copies routers made."""
+        return self._rederivation.dest_ids & self._by_id.keys()
+
+    def _lose_given_out(
+        self, topic: Topic, heads: Mapping[int, int] | None, lost: Mapping[Topic, tuple[int, int]]
+    ) -> int:
+        """Declares lost what was given out and is not there. `lost`: of topics before, the head, and how many were."""
+        log, is_disk = topic.log, topic.config.durability is Durability.DISK
+        given_out = 0
+        if heads is not None and (is_disk or topic.topic_id in self._rederivation.dest_ids):
+            given_out = heads.get(topic.topic_id, 0)
+        elif heads is None:
+            given_out = topic.ceiling if is_disk else 0
+        source = source_of(topic)
+        source_head, source_lost = (0, 0) if source is None else lost.get(source, (source.log.head_seq, 0))
+        behind = [router for router in topic.inbound.values() if router.cursor < source_head]
+        if heads is None and not behind:
+            # Whatever the source has lost may have been forwarded, behind all there was.
+            given_out = max(given_out, log.head_seq) + source_lost
+        count = max(given_out - log.head_seq, 0)
+        if count:
+            log.lose(log.head_seq + 1, given_out)
+            self.lost_copies = self.lost_copies or topic.topic_id in self._rederivation.dest_ids
+        for router in topic.inbound.values():
+            if source is not None and (router.cursor > source.log.head_seq or (count and not behind)):
+                router.cursor = source.log.head_seq
+        return count
+
+    def _finish_moves(self, topic: Topic) -> None:
+        """A crash came between the copy and the deletion: the copy's key says whether it is there."""
+        for key, move in list(topic.moves.items()):
+            dest = self._by_id.get(move.dest_id)
+            if dest is not None and any(known == key for known, _ in dest.keys.items()):
+                self._recount_once(topic)
+                left = [seq for seq in move.seqs if topic.log.is_live(seq)]
+                self._engine.apply_delete_jobs(topic, left, key)
+            else:
+                del topic.moves[key]
+                if topic.queue is not None:
+                    topic.queue.stay(move.seqs)
 
     def _drop_failed_topics(self) -> None:
         """Of two topics with one name the older was refused: its disk failed while it was made, and the name was
@@ -180,8 +318,27 @@ class Rebuild:
         for topic in sorted(self._by_id.values(), key=lambda topic: topic.topic_id):
             older = by_name.get(topic.name)
             if older is not None:
-                self.topic_deleted(older.topic_id)
+                self.topic_deleted(older.topic_id, TopicDeleted())
             by_name[topic.name] = topic
+
+
+def _settle_queue(queue: LeaseQueue, topic: Topic, *, clean: bool) -> None:
+    log = topic.log
+    queue.forget_dead(log.is_live, limits.U64_MAX)
+    # Jobs that were claimed and lost may have had these seqs; the next ones are new.
+    queue.claim_cursor = min(queue.claim_cursor, log.head_seq + 1)
+    queue.reclaim_strays(log.live_below(queue.claim_cursor))
+    if not (clean or topic.config.leases_durable):
+        queue.release_all()
+
+
+def _load_queue(queue: LeaseQueue, image: QueueImage) -> None:
+    queue.claim_cursor = image.claim_cursor
+    queue.dead_lettered = image.dead_lettered
+    queue.last_lease_id = image.last_lease_id
+    queue.deliveries = image.deliveries
+    leases = {lease.seq: Lease(lease.node, lease.lease_id, lease.deadline_ms) for lease in image.leases}
+    queue.restore(leases, image.delayed, image.reclaimable)
 
 
 def _lose_resident(log: TopicLog) -> None:
@@ -190,7 +347,7 @@ def _lose_resident(log: TopicLog) -> None:
     log.head_seq = max(
         log.earliest_seq - 1,
         log.blocks[-1].last_seq if log.blocks else 0,
-        log.lost_ranges[-1][1] if log.lost_ranges else 0,
+        log.lost_ranges[-1].last if log.lost_ranges else 0,
     )
     if log.head_seq < head_seq:
         log.lose(log.head_seq + 1, head_seq)

@@ -36,12 +36,16 @@ class Registry:
         del self._names[bisect_left(self._names, name)]
 
     def names_after(self, after: str, prefixes: tuple[str, ...]) -> Iterator[str]:
-        """Names greater than `after` that begin with one of `prefixes`, in order, each once."""
-        for prefix in _disjoint(prefixes):
-            index = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
-            while index < len(self._names) and self._names[index].startswith(prefix):
-                yield self._names[index]
-                index += 1
+        return names_after(self._names, after, prefixes)
+
+
+def names_after(names: list[str], after: str, prefixes: tuple[str, ...]) -> Iterator[str]:
+    """Those of the sorted `names` greater than `after` that begin with one of `prefixes`, in order, each once."""
+    for prefix in _disjoint(prefixes):
+        index = max(bisect_left(names, prefix), bisect_right(names, after))
+        while index < len(names) and names[index].startswith(prefix):
+            yield names[index]
+            index += 1
 
 
 def _disjoint(prefixes: tuple[str, ...]) -> list[str]:

@@ -4,26 +4,41 @@ Between assigned and published: a write to an `fsync` topic has its seqs (`assig
 invisible, until it is durable. `log.head_seq` is the last published one.
 """
 
+from array import array
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from topics import limits
 from topics.engine.block import Batch
 from topics.engine.idempotency import IdempotencyKeys
 from topics.engine.journal import Commit
+from topics.engine.lease_queue import LeaseQueue
 from topics.engine.losses import LossLedger
 from topics.engine.priority import effective_priority
 from topics.engine.topic_log import TopicLog
-from topics.model.config import TopicConfig
+from topics.model.config import TopicConfig, TopicType
+from topics.model.gap import GapReason
+from topics.model.lease_event import Delayed
+
+if TYPE_CHECKING:
+    from topics.engine.router import Router
 
 
 class Staged(NamedTuple):
-    """A write that has its seqs and waits for its commit."""
+    """A write that has its seqs and waits for its commit: a client's, or copies of a router that come after one.
+
+    `timestamps`: of copies, which have their own. `lost`: no records, but a seq whose record a router cannot have.
+    `routers_before`: cursor and count of each router before that, by id."""
 
     batch: Batch
     ts: int
     key: str | None
     commit: Commit
+    delays: Sequence[Delayed] = ()
+    timestamps: "array[int] | None" = None
+    lost: GapReason | None = None
+    routers_before: dict[int, tuple[int, int]] | None = None
 
 
 class NamedCursor(NamedTuple):
@@ -31,6 +46,14 @@ class NamedCursor(NamedTuple):
 
     seq: int
     updated_ts: int
+
+
+class Move(NamedTuple):
+    """Records on their way to another topic."""
+
+    seqs: list[int]
+    dest_id: int
+    dead_letters: bool
 
 
 class Topic:
@@ -47,13 +70,20 @@ class Topic:
         "cursors",
         "deleted",
         "durable_seq",
+        "event_number",
+        "held",
+        "hops",
+        "inbound",
         "keys",
         "last_read_ts",
         "last_write_ts",
         "log",
         "losses",
+        "moves",
         "name",
         "noted_ttl_seq",
+        "outbound",
+        "queue",
         "requested_ceiling",
         "staged",
         "staged_bytes",
@@ -71,6 +101,9 @@ class Topic:
         self.keys = IdempotencyKeys()
         self.cursors: dict[str, NamedCursor] = {}
         self.losses = LossLedger()
+        self.queue = LeaseQueue() if config.type is TopicType.QUEUE else None
+        self.event_number = 0  # of the last lease event applied
+        self.moves: dict[str, Move] = {}  # under way, by the idempotency key of their copies
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.deleted = False
@@ -84,6 +117,10 @@ class Topic:
         self._reservation = limits.SEQ_RESERVATION_MIN
         self._reserved_at_ms = 0
         self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
+        self.inbound: dict[int, Router] = {}  # routers that copy into this topic, by id, in the order they were made
+        self.outbound: dict[int, Router] = {}  # routers that copy from it
+        self.hops: dict[int, int] = {}  # of copies on a cycle, until they are dealt with there
+        self.held = 0  # operations under way before which nothing may be copied into it
         self.strong_readers = 0  # who may see a record only once it is durable
         self.durable_seq = 0  # kept while there are strong readers
 

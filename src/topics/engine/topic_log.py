@@ -3,24 +3,26 @@
 Two floors, never mixed (evict_floor <= earliest_seq, always):
 
 - `earliest_seq`: the first live record. Cap, TTL and deletes all advance it.
-- `evict_floor`: advanced only by involuntary loss of live records, by cap or TTL. Reading below it
-  is the one thing that makes a tombstone.
+- `evict_floor`: advanced only by involuntary loss of live records, by cap or TTL. Reading below it,
+  or into a lost range, is what makes a tombstone.
 
 Time comes in as an argument; nothing here knows a clock, a name or a configuration.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from topics import limits
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.journal import Busy
-from topics.model.gap import Gap, GapReason
+from topics.model.capture import Columns
+from topics.model.gap import Gap, GapReason, LostRange
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch
+
+_WHOLE = ReadOptions(limit=1, bytes_max=1, include_tags=True)
 
 
 class ReadBatch(NamedTuple):
@@ -29,6 +31,14 @@ class ReadBatch(NamedTuple):
     gap: Gap | None
     scanned: int
     cold_count: int = 0  # segments of the cold tier that were read
+
+
+class Run(NamedTuple):
+    """The live records of a run of seqs that ends with `through_seq`."""
+
+    through_seq: int
+    seqs: Sequence[int]
+    columns: Columns
 
 
 class TopicLog:
@@ -46,6 +56,7 @@ class TopicLog:
         "last_ts",
         "lost_ranges",
         "resident_from",
+        "source_trim_lost_seq",
         "ttl_lost_seq",
     )
 
@@ -66,14 +77,15 @@ class TopicLog:
         self.cap_lost_seq = 0  # highest live seq evicted by a cap
         self.ttl_lost_seq = 0  # highest live seq expired by TTL
         self.crash_lost_seq = 0  # highest seq a crash took below earliest_seq
-        # What a crash took above earliest_seq: (first, last), in order. No block spans one.
-        self.lost_ranges: list[tuple[int, int]] = []
+        self.source_trim_lost_seq = 0  # highest seq below earliest_seq that a router could not fill
+        # What a crash took, or a router could not fill, above earliest_seq; in order. No block spans one.
+        self.lost_ranges: list[LostRange] = []
         # Records from here on are never written to disk; None when all are. No block spans it.
         self.resident_from: int | None = None
 
     @property
     def evict_floor(self) -> int:
-        return max(self.cap_lost_seq, self.ttl_lost_seq, self.crash_lost_seq) + 1
+        return max(self.cap_lost_seq, self.ttl_lost_seq, self.crash_lost_seq, self.source_trim_lost_seq) + 1
 
     # Writing
 
@@ -81,27 +93,31 @@ class TopicLog:
         """The commit time of the next write: never below an earlier one, whatever the clock does."""
         return now_ms if now_ms > self.last_ts else self.last_ts
 
-    def append(self, batch: Batch, timestamps: "array[int]") -> None:
-        """Publishes a batch whose fragments carry the seqs from head_seq + 1 on."""
-        self.open_block().extend(batch, timestamps)
+    def append(self, batch: Batch, timestamps: Sequence[int]) -> bool:
+        """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when that filled a block, so
+        that another one was begun. Hot."""
+        blocks = self.blocks
+        begun = False
+        block = blocks[-1] if blocks else None
+        if not isinstance(block, Block) or block.last_seq != self.head_seq or self.is_full(block):
+            # Sealed, full, or before a lost range.
+            begun = block is not None
+            block = Block(self.head_seq + 1)
+            self.add_block(block)
+        block.extend(batch, timestamps)
         count = len(batch.fragments)
         self.head_seq += count
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = timestamps[-1]
-
-    def open_block(self) -> Block:
-        """The block the next record goes to: the last one, unless it is full, sealed, or before a lost range."""
-        if self.blocks:
-            block = self.blocks[-1]
-            if isinstance(block, Block) and not self.is_full(block) and block.last_seq == self.head_seq:
-                return block
-        block = Block(self.head_seq + 1)
-        self.add_block(block)
-        return block
+        return begun
 
     def is_full(self, block: Block) -> bool:
-        return block.closed or len(block) >= self._block_events_max or block.written_bytes >= self._block_bytes_max
+        return (
+            block.closed
+            or len(block.fragments) >= self._block_events_max
+            or block.written_bytes >= self._block_bytes_max
+        )
 
     def block_at(self, first_seq: int) -> AnyBlock | None:
         index = bisect_left(self._block_starts, first_seq)
@@ -125,17 +141,22 @@ class TopicLog:
         if self.blocks and isinstance(last := self.blocks[-1], Block):
             last.closed = True
 
+    @property
+    def outlives_process(self) -> bool:
+        """Whether any record it holds, or takes next, is written to disk."""
+        return self.resident_from is None or self.earliest_seq < self.resident_from
+
     def is_resident(self, block: AnyBlock) -> bool:
         return self.resident_from is not None and block.first_seq >= self.resident_from
 
     # Losing and removing
 
-    def lose(self, first_seq: int, last_seq: int) -> None:
-        """A crash took these seqs, all above the head; they are never given out again."""
-        if self.lost_ranges and self.lost_ranges[-1][1] == first_seq - 1:
+    def lose(self, first_seq: int, last_seq: int, reason: GapReason = GapReason.CRASH) -> None:
+        """These seqs, all above the head, are lost; they are never given out again."""
+        if self.lost_ranges and self.lost_ranges[-1][1:] == (first_seq - 1, reason):
             # One after the other is one range: a reader who was told of it goes on behind it.
-            first_seq = self.lost_ranges.pop()[0]
-        self.lost_ranges.append((first_seq, last_seq))
+            first_seq = self.lost_ranges.pop().first
+        self.lost_ranges.append(LostRange(first_seq, last_seq, reason))
         self.head_seq = last_seq
         self._advance()
 
@@ -221,6 +242,17 @@ class TopicLog:
         self._advance()
         return before - self.count
 
+    def delete_seqs(self, seqs: Iterable[int]) -> int:
+        """Deletes those of these records that are live; returns how many."""
+        before = self.count
+        for block, found in self._by_block(seqs):
+            first_seq = block.first_seq
+            for seq in found:
+                if block.is_live(seq - first_seq):
+                    self._kill(block, seq - first_seq, deleted=True)
+        self._advance()
+        return before - self.count
+
     @staticmethod
     def _fetch(block: AnyBlock) -> None:
         with suppress(Busy):
@@ -254,8 +286,12 @@ class TopicLog:
             block = self.blocks[0]
             start = max(self.earliest_seq - block.first_seq, 0)
             self.earliest_seq = block.first_seq + block.first_live(start)
-        while self.lost_ranges and self.lost_ranges[0][1] < self.earliest_seq:
-            self.crash_lost_seq = self.lost_ranges.pop(0)[1]
+        while self.lost_ranges and self.lost_ranges[0].last < self.earliest_seq:
+            passed = self.lost_ranges.pop(0)
+            if passed.reason is GapReason.CRASH:
+                self.crash_lost_seq = passed.last
+            else:
+                self.source_trim_lost_seq = passed.last
 
     def recount(self, count: Callable[[AnyBlock, int], None]) -> None:
         """Has every block counted anew, without its positions before earliest_seq, and takes over what comes of it."""
@@ -264,6 +300,75 @@ class TopicLog:
         self.count = sum(block.live_count for block in self.blocks)
         self.bytes = sum(block.live_bytes for block in self.blocks)
         self._advance()
+
+    # Looking up single records
+
+    def _block_of(self, seq: int) -> AnyBlock | None:
+        index = bisect_right(self._block_starts, seq) - 1
+        if index < 0 or seq < self.earliest_seq or seq > self.blocks[index].last_seq:
+            return None
+        return self.blocks[index]
+
+    def _by_block(self, seqs: Iterable[int]) -> list[tuple[AnyBlock, list[int]]]:
+        """The seqs with the blocks that hold them, those nobody holds left out. Hot: neighbours are looked up once."""
+        found: list[tuple[AnyBlock, list[int]]] = []
+        first, last = 1, 0
+        for seq in seqs:
+            if first <= seq <= last:
+                found[-1][1].append(seq)
+            elif (block := self._block_of(seq)) is not None:
+                first, last = max(block.first_seq, self.earliest_seq), block.last_seq
+                found.append((block, [seq]))
+        return found
+
+    def is_live(self, seq: int) -> bool:
+        block = self._block_of(seq)
+        return block is not None and block.is_live(seq - block.first_seq)
+
+    def prepare(self, seqs: Iterable[int]) -> None:
+        """Raises `Busy` while looking at these records would have to wait for slow storage."""
+        for block, _ in self._by_block(seqs):
+            block.prepare()
+
+    def live_from(self, seq: int, count: int) -> list[int]:
+        """The first `count` live records from `seq` on, fewer where there are no more."""
+        seq = max(seq, self.earliest_seq)
+        found: list[int] = []
+        for index in range(max(bisect_right(self._block_starts, seq) - 1, 0), len(self.blocks)):
+            block = self.blocks[index]
+            start = max(seq - block.first_seq, 0)
+            if block.live_count and start < len(block):
+                block.prepare()
+                positions, _ = block.window(start, count - len(found))
+                found += [block.first_seq + position for position in positions]
+                if len(found) == count:
+                    break
+        return found
+
+    def live_below(self, seq: int) -> Iterator[int]:
+        """The live records below `seq`."""
+        for block in self.blocks:
+            if block.first_seq < seq:
+                start = max(self.earliest_seq - block.first_seq, 0)
+                positions, _ = block.window(start, min(len(block), seq - block.first_seq))
+                yield from (block.first_seq + position for position in positions if block.first_seq + position < seq)
+
+    def texts_of(self, seqs: Sequence[int]) -> list[bytes]:
+        """The texts, with their tags, of these live records. Hot: neighbours are rendered together."""
+        texts: list[bytes] = []
+        index = 0
+        while index < len(seqs):
+            first_seq = seqs[index]
+            block = self._block_of(first_seq)
+            assert block is not None, first_seq
+            block.prepare()
+            end = index + 1
+            while end < len(seqs) and seqs[end] == first_seq + end - index and seqs[end] <= block.last_seq:
+                end += 1
+            position = first_seq - block.first_seq
+            texts += block.render(range(position, position + end - index), _WHOLE)
+            index = end
+        return texts
 
     # Reading
 
@@ -278,24 +383,47 @@ class TopicLog:
                     (self.cap_lost_seq, GapReason.CAP),
                     (self.ttl_lost_seq, GapReason.TTL),
                     (self.crash_lost_seq, GapReason.CRASH),
+                    (self.source_trim_lost_seq, GapReason.SOURCE_TRIM),
                 )
                 if lost_seq > from_seq
             ]
             return Gap(from_seq + 1, self.earliest_seq - 1, causes[0] if len(causes) == 1 else GapReason.MIXED)
-        for first, last in self.lost_ranges:
+        for first, last, reason in self.lost_ranges:
             if first <= from_seq + 1 <= last:
-                return Gap(from_seq + 1, last, GapReason.CRASH)
+                return Gap(from_seq + 1, last, reason)
         return None
 
     def cursor_at(self, ts: int) -> int:
-        """The cursor before the first live record of `ts` or later; 0 when all that is left is that late."""
-        if self.count == 0 or ts <= self.blocks[0].first_ts:
-            return 0
+        """The cursor behind the last record that is older than `ts`; 0 when all that is left is that late.
+
+        Lost seqs whose time nobody knows any more count as not older: who reads from there is told of them.
+        """
+        if self.count == 0:
+            return 0 if ts <= self.last_ts else self.head_seq
+        older_to = 0
         for block in self.blocks:
             if ts <= block.last_ts:
+                if ts <= block.first_ts:
+                    return older_to
                 block.prepare()
                 return block.first_seq + block.expired_before(ts) - 1
-        return self.head_seq
+            older_to = block.last_seq
+        return older_to
+
+    def run_after(self, from_seq: int, records_max: int, bytes_max: int) -> Run:
+        """Records after `from_seq`, all from one block. There must be none lost right behind `from_seq`."""
+        next_seq = max(from_seq + 1, self.earliest_seq)
+        end_seq = next((lost.first - 1 for lost in self.lost_ranges if lost.first >= next_seq), self.head_seq)
+        index = bisect_right(self._block_starts, next_seq) - 1
+        if not 0 <= index < len(self.blocks) or next_seq > end_seq:
+            return Run(end_seq, (), Columns((), (), (), (), ()))
+        block = self.blocks[index]
+        block.prepare()
+        if block.live_count:
+            records_max = min(records_max, max(bytes_max * block.live_count // max(block.live_bytes, 1), 1))
+        chosen, stop = block.window(next_seq - block.first_seq, records_max)
+        seqs = [block.first_seq + position for position in chosen]
+        return Run(block.first_seq + stop - 1, seqs, block.columns(chosen))
 
     def read(self, from_seq: int, options: ReadOptions) -> ReadBatch:
         """The records after `from_seq`, within the limits. Hot: a slice of fragments where possible.
@@ -308,7 +436,7 @@ class TopicLog:
         if gap is not None:
             next_seq = self.earliest_seq if gap.reason is GapReason.RECREATED else gap.gap_to + 1
         # A batch ends before the next lost range: that one is for the next read to tell.
-        end_seq = next((first - 1 for first, _ in self.lost_ranges if first > next_seq), self.head_seq)
+        end_seq = next((lost.first - 1 for lost in self.lost_ranges if lost.first >= next_seq), self.head_seq)
         end_seq = min(end_seq, options.to_seq)
         found: list[bytes] = []
         window = options.limit

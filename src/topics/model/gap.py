@@ -9,7 +9,17 @@ class GapReason(StrEnum):
     TTL = "ttl"
     MIXED = "mixed"
     CRASH = "crash"
+    SOURCE_TRIM = "source_trim"
     RECREATED = "recreated"
+
+
+class LostRange(NamedTuple):
+    """Seqs in the middle of a log that never had a record, or no longer have it: lost in a crash, or not to be had
+    from the source of a router. Both ends are inclusive."""
+
+    first: int
+    last: int
+    reason: GapReason
 
 
 class Gap(NamedTuple):

@@ -9,15 +9,27 @@ serves every reader; the rarer renderings (with the tag, without meta) are cut f
 the keys is therefore part of this module's contract: `meta`, when present, comes last.
 """
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from typing import Annotated
 
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from topics import limits
 from topics.model.payload import join_payload, split_payload
 
 # What one record costs beyond its own bytes: the fixed part of a log frame.
 RECORD_OVERHEAD_BYTES = 38
 
 _encode = msgspec.json.encode
+
+Delay = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=limits.JOB_DELAY_MS_MAX,
+        description="Extension. A job of a queue that is not to be claimed before this many milliseconds have passed.",
+    ),
+]
 
 
 class NewRecord(Struct, gc=False):
@@ -27,6 +39,7 @@ class NewRecord(Struct, gc=False):
     tag: str | None = None
     node: str | None = None
     meta: Raw | UnsetType = UNSET
+    delay_ms: Delay = 0
 
 
 def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta: bytes) -> tuple[bytes, int]:

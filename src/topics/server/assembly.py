@@ -9,7 +9,9 @@ from topics.api.call import Call
 from topics.api.connections import Connections
 from topics.api.handlers.bulk import BulkHandlers
 from topics.api.handlers.probes import ProbeHandlers
+from topics.api.handlers.queues import QueueHandlers
 from topics.api.handlers.records import RecordHandlers
+from topics.api.handlers.routers import RouterHandlers
 from topics.api.handlers.topics import TopicHandlers
 from topics.api.handlers.watch import WatchHandlers
 from topics.api.handlers.websocket import Tasks, WebSocketHandlers
@@ -20,13 +22,18 @@ from topics.api.readiness import Readiness
 from topics.api.routes import route_table
 from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
+from topics.delivery.claim_desk import ClaimDesk
+from topics.delivery.forwarder import Forwarder
 from topics.delivery.governor import Governor
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.long_poll import LongPolls
 from topics.delivery.watch_session import WatchSessions
 from topics.engine.admission import WriteLimits
-from topics.engine.engine import Engine, EngineLimits
+from topics.engine.control import EngineLimits
+from topics.engine.engine import Engine
 from topics.engine.journal import Commit
+from topics.engine.queues import Queues
+from topics.server.encoders import Encoders
 from topics.server.metrics import LiveMetrics, ServerMetrics
 from topics.server.pressure import Pressure
 from topics.server.settings import Settings
@@ -42,6 +49,8 @@ class Server(NamedTuple):
     store: Store
     pressure: Pressure
     long_polls: LongPolls
+    desk: ClaimDesk
+    forwarder: Forwarder
     readiness: Readiness
     application: ApiApplication
     connections: Connections
@@ -82,6 +91,7 @@ def assemble_core(
                 node_bytes_max=settings.node_bytes_max,
             ),
             topics_max=settings.topics_max,
+            routers_max=settings.routers_max,
             total_bytes_max=settings.total_bytes_max,
             block_events_max=settings.segment_events_max,
             block_bytes_max=settings.segment_bytes_max,
@@ -94,12 +104,16 @@ def assemble_core(
 
 def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, call_later: CallLater) -> Server:
     """`deliver` runs a call on the thread that owns the engine, `call_later` does so after a while."""
-    engine, _, store = assemble_core(settings, clock, disk, deliver)
+    engine, journal, store = assemble_core(settings, clock, disk, deliver)
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)
     engine.on_change = hub.changed
+    forwarder = Forwarder(engine, clock, governor, call_later)
+    engine.on_forwardable = forwarder.forwardable
     long_polls = LongPolls(engine, clock, hub)
+    queues = Queues(engine, clock, journal)
+    desk = ClaimDesk(queues, hub, clock, call_later)
     live = LiveConnections(settings.sse_connections_max, settings.sse_connections_per_key_max)
     sessions = WatchSessions(clock, settings.watch_sessions_max)
     tasks = Tasks()
@@ -122,9 +136,9 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
             node_bytes_max=settings.node_bytes_max,
         )
 
-    metrics = ServerMetrics(engine, clock, readiness, wal=store.wal_metrics, live=live_metrics)
+    metrics = ServerMetrics(engine, queues, clock, readiness, wal=store.wal_metrics, live=live_metrics)
     routes = route_table(
-        TopicHandlers(engine, clock),
+        TopicHandlers(engine, queues, clock),
         RecordHandlers(
             engine,
             long_polls,
@@ -142,8 +156,18 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
             diff_limit_max=settings.diff_limit_max,
             node_bytes_max=settings.node_bytes_max,
         ),
+        RouterHandlers(engine),
         WebSocketHandlers(live, new_websocket),
-        BulkHandlers(engine, live, call_later),
+        BulkHandlers(engine, live, call_later, Encoders().run),
+        QueueHandlers(
+            queues,
+            desk,
+            clock,
+            live,
+            call_later,
+            claim_max=settings.claim_max,
+            node_bytes_max=settings.node_bytes_max,
+        ),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
     )
     openapi = openapi_document(routes)
@@ -160,6 +184,8 @@ def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, cal
         store,
         Pressure(governor, hub, store, clock),
         long_polls,
+        desk,
+        forwarder,
         readiness,
         application,
         Connections(clock),

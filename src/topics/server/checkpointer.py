@@ -143,7 +143,8 @@ class Checkpointer:
         return Progress(lsns, self._wal_bytes())
 
     def capture(self, progress: Progress) -> None:
-        """Takes the changed topics as they are."""
+        """Takes the changed topics as they are, with what their routers have for them."""
+        self._engine.forward_pending()
         progress.changed, progress.removed = self._engine.take_changes()
         now_ms = self._clock.now_ms()
         progress.captures = [capture(topic, now_ms, self._block_age_ms_max) for topic in progress.changed]

@@ -68,10 +68,12 @@ async def _run(server: Server, stop: asyncio.Event) -> None:
     log.info("stopping: requests in flight may finish")
     server.readiness.phase = Phase.STOPPING
     server.long_polls.release()
+    server.desk.release()
     server.connections.drain()
     aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
     if aborted:
         log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
+    server.forwarder.stop()
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -82,6 +84,7 @@ async def _recover(server: Server) -> None:
         server.readiness.replay_progress = share
 
     await server.store.recover(progress)
+    server.forwarder.start()
     server.readiness.phase = Phase.READY
 
 

@@ -12,7 +12,8 @@ from topics import limits
 from topics.api.readiness import Phase, Readiness
 from topics.clock import Clock
 from topics.engine.engine import Engine
-from topics.model.config import Durability, TopicType
+from topics.engine.queues import Queues
+from topics.model.config import Durability
 from topics.storage.group_commit import SYNC_BUCKETS_US
 
 
@@ -35,8 +36,6 @@ class WalMetrics(NamedTuple):
 class LiveMetrics(NamedTuple):
     """What later parts of the process hold. All zero while there are none of them."""
 
-    routers: int = 0
-    queue_leases_in_flight: int = 0
     sse_connections: int = 0
     watch_sessions: int = 0
     pressure: float = 0.0
@@ -59,12 +58,14 @@ class ServerMetrics:
     def __init__(
         self,
         engine: Engine,
+        queues: Queues,
         clock: Clock,
         readiness: Readiness,
         wal: Callable[[], WalMetrics],
         live: Callable[[], LiveMetrics],
     ) -> None:
         self._engine = engine
+        self._queues = queues
         self._clock = clock
         self._started_ns = clock.monotonic_ns()
         self._readiness = readiness
@@ -100,24 +101,27 @@ class ServerMetrics:
     def _families(self, prefixes: tuple[str, ...]) -> Iterable[Family]:
         yield from self._process()
         yield from self._per_topic(prefixes)
+        yield from self._per_router(prefixes)
         yield from _wal_families(self._wal())
 
     def _process(self) -> Iterable[Family]:
         engine, live = self._engine, self._live()
         by_class: dict[str, Value] = dict.fromkeys(Durability, 0)
-        queues = 0
+        queues = in_flight = 0
         for topic in engine.topics:
             by_class[topic.config.durability] += 1
-            queues += topic.config.type is TopicType.QUEUE
+            if topic.queue is not None:
+                queues += 1
+                in_flight += self._queues.counts(topic).in_flight
         ready = self._readiness.phase is Phase.READY
         recovered = 1.0 if self._readiness.phase is not Phase.RECOVERING else self._readiness.replay_progress
         yield _gauge("topics_topics", "Topics.", len(engine.topics))
         yield _labelled("topics_topics_by_class", "Topics by durability class.", "class", by_class)
-        yield _gauge("topics_routers", "Routers.", live.routers)
+        yield _gauge("topics_routers", "Routers.", len(engine.routers))
         yield _gauge("topics_records_live", "Live records in all topics.", engine.records_live)
         yield _gauge("topics_bytes_live", "Live record bytes in all topics.", engine.bytes_live)
         yield _gauge("topics_queue_topics", "Topics of type queue.", queues)
-        yield _gauge("topics_queue_leases_in_flight", "Active leases.", live.queue_leases_in_flight)
+        yield _gauge("topics_queue_leases_in_flight", "Active leases.", in_flight)
         yield _gauge("topics_sse_connections", "Open SSE and WebSocket connections.", live.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", live.watch_sessions)
         yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", round(live.pressure, 4))
@@ -133,6 +137,7 @@ class ServerMetrics:
         live_bytes: dict[str, Value] = {}
         queue_ready: dict[str, Value] = {}
         queue_in_flight: dict[str, Value] = {}
+        dead_lettered: dict[str, Value] = {}
         page = self._engine.page_of_topics("", prefixes, limits.METRICS_TOPICS_MAX)
         for topic in page.topics:
             log = topic.log
@@ -140,18 +145,38 @@ class ServerMetrics:
             earliest[topic.name] = log.earliest_seq
             records[topic.name] = log.count
             live_bytes[topic.name] = log.bytes
-            if topic.config.type is TopicType.QUEUE:
-                queue_ready[topic.name] = log.count
-                queue_in_flight[topic.name] = 0
+            if topic.queue is not None:
+                counts = self._queues.counts(topic)
+                queue_ready[topic.name] = counts.ready
+                queue_in_flight[topic.name] = counts.in_flight
+                dead_lettered[topic.name] = counts.dead_lettered
         yield _labelled("topics_topic_head_seq", "Highest assigned seq per topic.", "topic", head)
         yield _labelled("topics_topic_earliest_seq", "First live seq per topic.", "topic", earliest)
         yield _labelled("topics_topic_records_live", "Live records per topic.", "topic", records)
         yield _labelled("topics_topic_bytes_live", "Live record bytes per topic.", "topic", live_bytes)
         yield _labelled("topics_topic_queue_ready", "Claimable jobs per queue.", "topic", queue_ready)
         yield _labelled("topics_topic_queue_in_flight", "Leased jobs per queue.", "topic", queue_in_flight)
+        yield _labelled("topics_topic_queue_dead_lettered", "Jobs moved away, ever.", "topic", dead_lettered)
         yield _gauge(
             "topics_topic_metrics_truncated",
             f"1 when there are more than {limits.METRICS_TOPICS_MAX} topics and the rest is left out.",
+            int(page.more),
+        )
+
+    def _per_router(self, prefixes: tuple[str, ...]) -> Iterable[Family]:
+        page = self._engine.page_of_routers("", prefixes, limits.METRICS_ROUTERS_MAX)
+        lag: dict[str, Value] = {router.name: router.lag for router in page.routers}
+        forwarded: dict[str, Value] = {router.name: router.forwarded_total for router in page.routers}
+        yield _labelled("topics_router_lag", "Records a router is behind its source.", "router", lag)
+        yield Family(
+            "topics_router_forwarded_total",
+            "counter",
+            "Records a router has forwarded.",
+            [("", "router", name, count) for name, count in forwarded.items()],
+        )
+        yield _gauge(
+            "topics_router_metrics_truncated",
+            f"1 when there are more than {limits.METRICS_ROUTERS_MAX} routers and the rest is left out.",
             int(page.more),
         )
 

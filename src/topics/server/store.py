@@ -91,12 +91,17 @@ class Store:
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
         # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
-        if self.checkpointer.first_checkpoints == 1:
+        if self.may_serve_first(replayed):
             await loop.run_in_executor(None, self.mark_running, checkpoints, replayed.recovered)
             self._settling = loop.create_task(self._settle_in(checkpoints))
         elif not await self._settle_in(checkpoints):
             assert self.checkpointer.last_failure is not None
             raise self.checkpointer.last_failure
+
+    def may_serve_first(self, replayed: Replayed) -> bool:
+        """Whether the first checkpoint can be made while the server serves already. Not where copies are lost: how many
+        of them is known only now, and copies made after that could not be told from them in the log."""
+        return self.checkpointer.first_checkpoints == 1 and not replayed.rebuild.lost_copies
 
     def mark_running(self, checkpoints: Checkpoints, recovered: Recovered) -> None:
         """The same snapshot again, but no clean stop's. Enough to serve: what was replayed is in the WAL still."""
@@ -115,6 +120,8 @@ class Store:
         if self._settling is not None:
             await self._settling
         if self._journal.shards:
+            # Before the checkpoint: what it has to journal would be behind it.
+            self._engine.forward_pending()
             await self.checkpointer.checkpoint(clean=True)
             self.checkpointer.close()
             loop = asyncio.get_running_loop()
@@ -129,6 +136,7 @@ class Store:
         rebuild = Rebuild(self._engine, self._open_segment, _recount)
         recovery = Recovery(self._disk, self._root, self._tiers, rebuild, progress)
         recovered = recovery.run()
+        rebuild.make_copies(clean=recovered.clean, heads=self._heads.read())
         _report(recovered)
         recovery.repair()
         return Replayed(rebuild, recovered)
@@ -139,12 +147,22 @@ class Store:
         heads = self._heads.read()
         replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
         # Before the first checkpoint only this remembers what was lost.
-        disk_topics = (topic for topic in self._engine.topics if topic.config.durability is Durability.DISK)
-        self._heads.create({topic.topic_id: topic.assigned_seq for topic in disk_topics})
+        dest_ids = set(replayed.rebuild.dest_ids)
+        self._heads.create(
+            {
+                topic.topic_id: topic.assigned_seq
+                for topic in self._engine.topics
+                if topic.config.durability is Durability.DISK or topic.topic_id in dest_ids
+            }
+        )
         names = self._shard_names()
         self._journal.open(
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
         )
+        for topic in self._engine.topics:
+            if topic.topic_id in dest_ids:
+                # As long as there is a log to be replayed, its operations have to come behind these copies.
+                self._journal.note_forwarded(topic.topic_id, topic.assigned_seq)
         checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
         stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]

@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from topics.model.gap import Gap
 
-META = pa.map_(pa.string(), pa.string())
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:

@@ -58,3 +58,15 @@ class ReplayDiffers(TopicsError):
 
 class JavaMissing(TopicsError):
     """Spark runs on Java 17 or newer and there is none. The message says how to install it."""
+
+
+class SparkMissing(TopicsError):
+    """PySpark is not installed. The message says how to install it."""
+
+    def __init__(self) -> None:
+        super().__init__('this needs PySpark; install it with: pip install "topics[spark]"')
+
+
+class PipelineError(TopicsError):
+    """Root of what can go wrong in a bulk job. Whatever it is, the job left its last good state: put right what the
+    message names and run the same command again."""

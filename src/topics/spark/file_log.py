@@ -50,10 +50,14 @@ class FileLog:
     def topics(self) -> dict[str, TopicRange]:
         return {name: _range_of(topic) for name, topic in self._topics.items()}
 
-    def seq_at(self, topic: str, ts: int) -> int:
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int:
         """Where the records of `ts` (ms) or later begin; all before it are older. Lost seqs whose time is unknown count
-        as not older."""
-        return _seq_at(self._topic(topic).log, ts)
+        as not older, or, `behind_losses`, as older."""
+        log = self._topic(topic).log
+        seq = _seq_at(log, ts)
+        while behind_losses and seq <= log.head_seq and (gap := log.gap_at(seq - 1)) is not None:
+            seq = gap.gap_to + 1
+        return seq
 
     def partitions(
         self,
@@ -112,7 +116,7 @@ class FileLog:
                 yield GapPiece(Gap(gap.gap_from, min(gap.gap_to, end), gap.reason))
                 at = gap.gap_to + 1
             else:
-                at = next((first for first, _ in log.lost_ranges if first > at), end + 1)
+                at = next((lost.first for lost in log.lost_ranges if lost.first > at), end + 1)
 
     def _pieces(self, stored: StoredTopic, start: int, end: int) -> Iterator[Piece]:
         start = max(start, stored.log.earliest_seq)
@@ -152,7 +156,7 @@ class FileLog:
 def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
     """Records that no segment has yet."""
     base = block.first_seq
-    if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
+    if stored.has_copies or sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
         records = []
         for seq in range(start, end + 1):
             at = seq - base
@@ -241,6 +245,7 @@ def _range_of(stored: StoredTopic) -> TopicRange:
         cap_lost_seq=log.cap_lost_seq,
         ttl_lost_seq=log.ttl_lost_seq,
         crash_lost_seq=log.crash_lost_seq,
+        source_trim_lost_seq=log.source_trim_lost_seq,
         lost_ranges=tuple(log.lost_ranges),
         segments=tuple(
             SegmentRange(

@@ -7,7 +7,7 @@ along, and the seqs that are lost. The pieces name files and seqs, so reading on
 from dataclasses import dataclass
 
 from topics.errors import TopicsError
-from topics.model.gap import Gap
+from topics.model.gap import Gap, LostRange
 from topics.storage.segment_format import SegmentRecord
 
 SeqRun = tuple[int, int]
@@ -33,7 +33,7 @@ class TopicRange:
     """A topic as the files have it. `epoch` tells it from an earlier or later one of the same name.
 
     The records are those of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Below `evict_floor`
-    records were lost against their owner's will; the three `…_lost_seq` are the highest of each cause, 0 for none.
+    records were lost against their owner's will; the four `…_lost_seq` are the highest of each cause, 0 for none.
     """
 
     name: str
@@ -44,7 +44,8 @@ class TopicRange:
     cap_lost_seq: int
     ttl_lost_seq: int
     crash_lost_seq: int
-    lost_ranges: tuple[SeqRun, ...]
+    source_trim_lost_seq: int
+    lost_ranges: tuple[LostRange, ...]
     segments: tuple[SegmentRange, ...]
     last_ts: int
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from topics.model.gap import Gap
 from topics.model.payload import SEPARATOR, split_payload
-from topics.spark.columns import META, Columns
+from topics.spark.columns import Columns
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import (
     FilePartition,
@@ -38,6 +38,7 @@ from topics.storage.segment_columns import FrameColumns, Ints, read_columns
 from topics.storage.segment_format import SegmentRecord
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.wal_reader import scan, whole_batches
+from topics.wire.arrow import META
 
 BATCH_RECORDS_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024

@@ -8,6 +8,7 @@ WAL; a torn tail is the end. So floors, caps and deletes come out as they would 
 - The clock takes nothing: records past their TTL are there until the server has noted that they are gone.
 - A cap does not reach into the cold tier, as on a start: what the server has evicted there since its last snapshot is
   still there.
+- Copies that routers have made are made again here, as far as `meta/heads` or operations after them say that they were.
 - Records of class `ephemeral` are in no file: to this reader the topic ends before them.
 
 A running server goes on meanwhile. Whatever a snapshot needs is there as long as the snapshot is (`storage.backup` says
@@ -31,6 +32,7 @@ from topics.storage import paths, snapshot
 from topics.storage.backup import is_overtaken
 from topics.storage.errors import CorruptFile, NoDataDirectory
 from topics.storage.fs import Disk
+from topics.storage.heads import Heads
 from topics.storage.recovery import Recovery, ReplayedRecord, Tail
 from topics.storage.sealed_block import SealedBlock, stored_block
 from topics.storage.segments import Segments
@@ -50,13 +52,15 @@ class WalRun:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """`segments`: by first seq. `wal_runs` may begin with records that segments have, too."""
+    """`segments`: by first seq. `wal_runs` may begin with records that segments have, too. `has_copies`: routers copy
+    to it, and copies that no segment has yet are in no file."""
 
     name: str
     topic_id: int
     log: TopicLog
     segments: dict[int, SegmentImage]
     wal_runs: list[WalRun] = field(default_factory=list)
+    has_copies: bool = False
 
 
 def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
@@ -72,6 +76,7 @@ def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
                 disk, root, _Tiers(disk, root, cold_root, 0, 0), replay, lambda share: None, replay.begin_file
             ).run()
             if not is_overtaken(disk, root, recovered.snapshot_number, recovered.absorbed.keys()):
+                replay.rederive(Heads(disk, paths.meta_dir(root)).read())
                 return replay.by_name()
         except CorruptFile as error:
             if failed == (error.path, error.offset, error.reason):
@@ -125,6 +130,7 @@ class _Replay(Rebuild):
                 topic.log,
                 self._images.get(topic.topic_id, {}),
                 self._runs.get(topic.topic_id, []),
+                topic.topic_id in self.dest_ids,
             )
             for topic in sorted(self.topics, key=lambda topic: topic.topic_id)
         }
@@ -136,7 +142,7 @@ class _Replay(Rebuild):
 def _head_on_disk(image: TopicImage) -> int:
     """The last seq that a segment has or that is known to be gone."""
     stored = [segment.first_seq + segment.count - 1 for segment in image.segments]
-    return max(image.earliest_seq - 1, *stored[-1:], *(last for _, last in image.lost_ranges[-1:]), 0)
+    return max(image.earliest_seq - 1, *stored[-1:], *(lost.last for lost in image.lost_ranges[-1:]), 0)
 
 
 def _recount(block: AnyBlock, dead_below: int) -> None:

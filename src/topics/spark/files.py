@@ -45,8 +45,8 @@ class FilesLog:
             if self._is_subscribed(name)
         }
 
-    def seq_at(self, topic: str, ts: int) -> int:
-        return self._look().seq_at(topic, ts)
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int:
+        return self._look().seq_at(topic, ts, behind_losses=behind_losses)
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[FileShare]:
         known = self._look().topics()

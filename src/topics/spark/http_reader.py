@@ -7,7 +7,6 @@ or a gap that says which of them are gone. Deleted and filtered records are simp
 from collections.abc import Iterator
 
 from topics.client.errors import UnexpectedReply
-from topics.client.replies import RecordReply
 from topics.client.sync_client import SyncClient
 from topics.errors import TopicNotFound
 from topics.model.gap import GapReason
@@ -15,6 +14,7 @@ from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.offsets import SeqRange, TopicRange
 from topics.spark.options import Filters
 from topics.spark.rows import Gap
+from topics.wire.responses import RecordReply
 
 DELETED = "deleted_topic"
 
@@ -32,11 +32,14 @@ def topic_ranges(client: SyncClient, topics: tuple[str, ...], prefix: str | None
     return ranges
 
 
-def seq_at(client: SyncClient, topic: str, ts: int) -> int | None:
-    """The seq of the first live record of `ts` or later, or None if there is none."""
+def seq_at(client: SyncClient, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+    """Where the records of `ts` or later begin, or None if there are none. All before are older; lost seqs whose time
+    nobody knows count as not older. `behind_losses`: the first record that is still there."""
     cursor = 0
     while True:
         reply = client.read(topic, cursor, from_ts=ts, limit=1)
+        if reply.tombstone is not None and not behind_losses:
+            return reply.tombstone.gap_from
         if reply.records:
             return reply.records[0].seq
         if reply.next_from_seq <= cursor or reply.next_from_seq >= reply.head_seq:

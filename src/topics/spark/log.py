@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from topics.client.replies import RecordReply
 from topics.errors import TopicNotFound
 from topics.spark import http_reader
 from topics.spark.columns import Columns
 from topics.spark.offsets import Offsets, SeqRange, TopicRange, pieces_of
 from topics.spark.options import ReadOptions, Server
 from topics.spark.rows import Gap, gathered
+from topics.wire.responses import RecordReply
 
 
 class Planned(Protocol):
@@ -24,8 +24,9 @@ class Log(Protocol):
         """What the subscribed topics hold now; those that do not exist are left out."""
         ...
 
-    def seq_at(self, topic: str, ts: int) -> int | None:
-        """Where the records of this time (ms) or later begin; None if there are none."""
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+        """Where the records of this time (ms) or later begin; None if there are none. Lost seqs whose time nobody knows
+        count as not older, or, `behind_losses`, as older."""
         ...
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]: ...
@@ -42,6 +43,14 @@ class Log(Protocol):
 
 
 def open_log(read: ReadOptions) -> Log:
+    if read.archive is None:
+        return _open_origin(read)
+    from topics.spark.stitched_log import StitchedLog  # noqa: PLC0415
+
+    return StitchedLog(_open_origin(read), read.archive, read.filters)
+
+
+def _open_origin(read: ReadOptions) -> Log:
     if isinstance(read.origin, Server):
         return ServerLog(read, read.origin)
     # Only here: the engine comes along with it, and every worker process would pay for importing that.
@@ -60,8 +69,8 @@ class ServerLog:
     def ranges(self) -> dict[str, TopicRange]:
         return http_reader.topic_ranges(self._client, self._options.topics, self._options.prefix)
 
-    def seq_at(self, topic: str, ts: int) -> int | None:
-        return http_reader.seq_at(self._client, topic, ts)
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+        return http_reader.seq_at(self._client, topic, ts, behind_losses=behind_losses)
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
         return pieces_of(ranges, pieces_min, records_max)

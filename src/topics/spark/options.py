@@ -6,6 +6,7 @@ in Spark. The API key is kept in a `Secret`, which shows itself to nobody.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,13 +24,15 @@ API_KEY_VARIABLE = "TOPICS_API_KEY"
 READ_OPTIONS = (
     "url", "apiKey", "path", "coldPath", "subscribe", "subscribePrefix", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "node",
-    "tag", "tagPrefix", "includeData", "failOnDataLoss", "onDataLoss", "schema", "cursor",
+    "tag", "tagPrefix", "includeData", "failOnDataLoss", "onDataLoss", "schema", "cursor", "archive",
 )  # fmt: skip
 WRITE_OPTIONS = (
     "url", "apiKey", "topic", "createTopics", "idempotencyWindowMs", "maxRecordsPerChunk", "maxBytesPerChunk",
 )  # fmt: skip
 # Spark hands its own options of a streaming query to the sink.
 SPARK_WRITE_OPTIONS = ("checkpointLocation", "queryName")
+
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 E = TypeVar("E", bound=StrEnum)
 D = TypeVar("D")
@@ -119,6 +122,8 @@ class ReadOptions:
     partition_records_max: int | None
     trigger_offsets_max: int | None
     cursor: str | None
+    archive: str | None = None
+    """Directory of an archive that has the early records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,8 @@ def read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     _refuse_of_other_mode(given, mode)
     if isinstance(origin, Files) and given.get("cursor") is not None:
         raise InvalidOption("cursor", "is kept by a server; with path there is none")
+    if given.get("archive") == "":
+        raise InvalidOption("archive", "is empty; name the directory that topics pipeline archive has written")
     cursor = given.get("cursor")
     if cursor is not None and not is_topic_name(cursor):
         raise InvalidOption("cursor", f"{cursor!r} is not a name; use letters, digits, and . _ : -")
@@ -163,6 +170,7 @@ def read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         partition_records_max=_positive(given, "maxRecordsPerPartition"),
         trigger_offsets_max=_positive(given, "maxOffsetsPerTrigger"),
         cursor=cursor,
+        archive=given.get("archive"),
     )
 
 
@@ -222,11 +230,15 @@ def _server(given: _Given) -> Server:
     url = given.get("url")
     if url is None:
         raise InvalidOption("url", "is missing; give the address of a server, such as http://127.0.0.1:4000")
+    return server_of(url, given.get("apiKey"))
+
+
+def server_of(url: str, key: str | None) -> Server:
+    """The server at an address; without a key, the one in the environment counts."""
     try:
         Address.of(url)
     except InvalidRequest as error:
         raise InvalidOption("url", error.message.removeprefix("url: ")) from None
-    key = given.get("apiKey")
     if key is None:
         key = os.environ.get(API_KEY_VARIABLE) or None
     if key is None:
@@ -315,6 +327,8 @@ def _match(given: _Given) -> tuple[str, str, str] | None:
     if tag is not None:
         return ("tag", "Eq", tag)
     if prefix is not None:
+        if "*" in prefix:
+            raise InvalidOption("tagPrefix", "is a plain beginning of tags; leave the * out")
         return ("tag", "Glob", f"{prefix}*")
     return None
 
@@ -340,10 +354,9 @@ def _integer(given: _Given, name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidOption(name, f"{text!r} is not a whole number") from None
+    if _WHOLE_NUMBER.fullmatch(text.strip()) is None:
+        raise InvalidOption(name, f"{text!r} is not a whole number")
+    return int(text)
 
 
 def _positive(given: _Given, name: str) -> int | None:

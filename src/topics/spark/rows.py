@@ -6,13 +6,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from topics import limits
-from topics.client.replies import RecordReply
-from topics.spark.columns import META, Columns
+from topics.spark.columns import Columns
 from topics.spark.options import TableSchema
 from topics.spark.schema import arrow
+from topics.wire.arrow import RECORD, TOMBSTONE, record_arrays
+from topics.wire.responses import RecordReply
 
-RECORD = "record"
-TOMBSTONE = "tombstone"
 KAFKA_PARTITION = 0  # a topic is one log
 
 
@@ -45,15 +44,8 @@ def gathered(items: Iterable[list[RecordReply] | Gap]) -> Iterator[Columns | Gap
 
 
 def columns_of(records: list[RecordReply]) -> Columns:
-    metas = [None if record.meta is None else list(record.meta.items()) for record in records]
-    return Columns(
-        seq=pa.array([record.seq for record in records], pa.int64()),
-        ts=pa.array([record.ts for record in records], pa.int64()),
-        node=pa.array([record.node for record in records], pa.string()),
-        tag=pa.array([record.tag for record in records], pa.string()),
-        data=pa.array([bytes(record.data) for record in records], pa.string()),
-        meta=pa.array(metas, META),
-    )
+    seq, ts, node, tag, meta, data = record_arrays(records)
+    return Columns(seq=seq, ts=ts, node=node, tag=tag, data=data, meta=meta)
 
 
 def record_batch(topic: str, columns: Columns, schema: TableSchema, *, include_data: bool) -> pa.RecordBatch:

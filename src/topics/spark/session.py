@@ -16,6 +16,12 @@ DEFAULTS = {
 }
 
 
+JAVA_ADVICE = (
+    "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install "
+    "openjdk-17-jre-headless; on macOS: brew install openjdk@17; elsewhere set JAVA_HOME"
+)
+
+
 def has_java() -> bool:
     home = os.environ.get("JAVA_HOME")
     if home is not None:
@@ -28,10 +34,7 @@ def local_session(
 ) -> SparkSession:
     """The running session, or a new one on this machine. The source is found by itself: the package is importable."""
     if not has_java():
-        raise JavaMissing(
-            "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install "
-            "openjdk-17-jre-headless; on macOS: brew install openjdk@17; elsewhere set JAVA_HOME"
-        )
+        raise JavaMissing(JAVA_ADVICE)
     # Spark would start whatever python3 is first in the path, which need not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)

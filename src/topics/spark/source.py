@@ -6,6 +6,7 @@ which is a server or a directory of files.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,18 +15,20 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from topics.errors import TopicNotFound
+from topics.errors import Forbidden, StorageFailed, Throttled, TopicNotFound
 from topics.model.gap import GapReason
 from topics.spark import offsets, options, schema
 from topics.spark.errors import DataLoss, InvalidColumns, InvalidOption
 from topics.spark.log import Log, Planned, open_log
 from topics.spark.offsets import Position, SeqRange, TopicRange
 from topics.spark.options import EARLIEST, Boundary, Files, Mode, OnDataLoss, ReadOptions
+from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
 from topics.spark.rows import Gap, gap_batch, record_batch
 from topics.spark.writer import BatchWriter, StreamWriter
 
@@ -45,7 +48,8 @@ class DefaultSource(DataSource):
         return schema.SPARK[options.table_schema(self.options)]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TopicsReader(self._read_options(schema, Mode.BATCH))
+        kind = NarrowedReader if is_planning_with_filters() else TopicsReader
+        return kind(self._read_options(schema, Mode.BATCH))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return TopicsStreamReader(self._read_options(schema, Mode.STREAMING))
@@ -82,6 +86,7 @@ class TopicsReader(DataSourceReader):
 
     def __init__(self, read: ReadOptions) -> None:
         self._options = read
+        self._narrowing = Narrowing()
 
     def partitions(self) -> Sequence[InputPartition]:
         with open_log(self._options) as log:
@@ -95,10 +100,25 @@ class TopicsReader(DataSourceReader):
                     if self._options.start.ts is None and self._options.end.ts is None:
                         raise InvalidOption("endingOffsets", f'is before startingOffsets for topic "{topic}"')
                     end[topic] = position
-            return _plan(log, self._options, offsets.ranges_between(start, end))
+            ranges_wanted = self._narrowing.of(offsets.ranges_between(start, end), log)
+            return _plan(log, self._options, ranges_wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
+
+
+class NarrowedReader(TopicsReader):
+    """The same, where Spark hands over the filters of the query. It looks itself at those that are given back."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        read = self._options
+        found = narrowing(filters, read.schema, read.filters.match)
+        self._narrowing = found
+        self._options = replace(read, filters=replace(read.filters, match=found.match))
+        if read.on_data_loss is OnDataLoss.ROWS:
+            # Tombstones are rows, too, and most filters take them out.
+            return filters
+        return [each for each in filters if not any(each is exact for exact in found.exact)]
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -109,6 +129,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._target: dict[str, Position] | None = None
         self._warned: set[str] = set()
+        self._stored: dict[str, Position] = {}  # as the cursor
+        self._gave_cursor_up = False
 
     def __getstate__(self) -> dict[str, object]:
         # The log is open only on the driver.
@@ -146,8 +168,20 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def commit(self, end: JsonOffsets) -> None:
-        if self._options.cursor is not None:
-            self._open_log().store_cursor(self._options.cursor, offsets.from_json(end))
+        """Stores the progress under the name of `cursor`. What counts is Spark's checkpoint: a server that does not let
+        this key write, or takes no more writes, is no reason to stop reading."""
+        name = self._options.cursor
+        if name is None or self._gave_cursor_up:
+            return
+        now = offsets.from_json(end)
+        moved = {topic: position for topic, position in now.items() if self._stored.get(topic) != position}
+        try:
+            self._open_log().store_cursor(name, moved)
+        except (Forbidden, Throttled, StorageFailed) as error:
+            self._gave_cursor_up = True
+            LOGGER.warning('the cursor "%s" is not stored any more in this run: %s', name, error.message)
+        else:
+            self._stored = now
 
     def stop(self) -> None:
         if self._log is not None:

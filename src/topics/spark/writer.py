@@ -178,7 +178,7 @@ class ChunkSender:
         self._waiting_bytes = 0
 
     def add(self, topic: str, record: NewRecord) -> None:
-        size_bytes = _size_bytes(record)
+        size_bytes = record_size_bytes(record)
         chunk = self._waiting.setdefault(topic, _Chunk())
         if chunk.records and (
             len(chunk.records) >= self._options.chunk_records_max
@@ -214,7 +214,7 @@ class ChunkSender:
         self.chunks += 1
 
 
-def _size_bytes(record: NewRecord) -> int:
+def record_size_bytes(record: NewRecord) -> int:
     """About what the record takes in a request; chunks stay far below what a server takes."""
     meta_bytes = sum(len(name) + len(value) + 8 for name, value in record.meta.items()) if record.meta else 0
     return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES

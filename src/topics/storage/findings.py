@@ -1,6 +1,7 @@
 """What a check found, in the words it is reported with."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,6 +43,11 @@ class Findings:
 
     def note(self, path: str, offset: int, reason: str) -> None:
         self._add(Severity.NOTE, path, offset, reason, None)
+
+    def take(self, findings: list[Finding], problems_by_topic: Mapping[int, int]) -> None:
+        """What another one gathered."""
+        self.all += findings
+        self.problems_by_topic.update(problems_by_topic)
 
     def _add(self, severity: Severity, path: str, offset: int, reason: str, topic_id: int | None) -> None:
         self.all.append(Finding(severity, path, offset, reason))

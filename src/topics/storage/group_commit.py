@@ -24,12 +24,13 @@ from typing import Generic, TypeVar
 
 from topics.clock import Clock
 from topics.storage.errors import DiskFailed
+from topics.storage.unframed_write import UnframedWrite
 from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
 
-_Write = tuple[list[bytes], int, bool, Ticket | None]
-"""(chunks, frame_count, needs_sync, ticket)"""
+_Write = tuple[list[bytes] | UnframedWrite, int, bool, Ticket | None]
+"""(content, frame_count, needs_sync, ticket)"""
 
 SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 
@@ -133,8 +134,11 @@ class CommitThread(Generic[Ticket]):
         """How full the queue is: 1 when the next write would be refused."""
         return max(len(self._queue) / self._queue_writes_max, self._queued_bytes / self._queue_bytes_max)
 
-    def submit(self, chunks: list[bytes], frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
-        """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
+    def submit(
+        self, content: list[bytes] | UnframedWrite, frame_count: int, needs_sync: bool, ticket: Ticket | None
+    ) -> int:
+        """Queue whole batches of frames, or a write that becomes one. Returns the lsn after the last one. Hot; never
+        blocks on the disk.
 
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
         all the same: who submits has asked `has_room` first.
@@ -144,16 +148,16 @@ class CommitThread(Generic[Ticket]):
         if self._closing:
             raise ValueError("submit after close")
         self._submitted_lsn += frame_count
-        self._queued_bytes += sum(map(len, chunks))
+        self._queued_bytes += content.size if isinstance(content, UnframedWrite) else sum(map(len, content))
         if not needs_sync:
             # Without the lock, which the thread would have to hand over each time: it is gathering, and looks into the
             # queue after it has said that it is no more.
-            self._queue.append((chunks, frame_count, needs_sync, ticket))
+            self._queue.append((content, frame_count, needs_sync, ticket))
             if self._gathering and self.has_room:
                 return self._submitted_lsn
         with self._guard:
             if needs_sync:
-                self._queue.append((chunks, frame_count, needs_sync, ticket))
+                self._queue.append((content, frame_count, needs_sync, ticket))
                 self._sync_wanted = True
             if self._parked:
                 self._changed.notify()
@@ -223,7 +227,9 @@ class CommitThread(Generic[Ticket]):
         self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
         if not self._writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
-        chunks = [chunk for write in writes for chunk in write[0]]
+        chunks: list[bytes] = []
+        for content, _, _, _ in writes:
+            chunks += content.frames() if isinstance(content, UnframedWrite) else content
         if chunks:
             self._writer.write(chunks, sum(write[1] for write in writes))
         return any(write[2] for write in writes)

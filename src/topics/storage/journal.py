@@ -5,7 +5,7 @@ Nothing here waits: whoever asked for a gated operation gets a ticket that is re
 it, on the thread that `deliver` leads to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -13,13 +13,24 @@ from xxhash import xxh3_64_intdigest
 
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import TopicConfig
-from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
-from topics.model.record import payload_of
+from topics.model.lease_event import Delayed, NumberedEvent
+from topics.model.operation import (
+    ConfigUpdated,
+    CursorSet,
+    HeadReserved,
+    RecordsDeleted,
+    RecordsExpired,
+    RouterChanged,
+    RouterDeleted,
+    TopicCreated,
+    TopicDeleted,
+)
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import FrameKind, Record, append_frames, control_frame
+from topics.storage.frame import BATCH_CONTINUES, FrameKind, control_frame
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
+from topics.storage.unframed_write import UnframedWrite
 
 _encode = msgspec.json.encode
 _QUEUE_FULL_RETRY_AFTER_S = 1
@@ -42,12 +53,14 @@ class DiskJournal(Generic[T]):
         self._shards: list[CommitThread[T]] = []
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
         self._heads: Heads
+        self._forwarded: dict[int, int] = {}  # the last seq routers gave out in a topic
         self.submit_full_total = 0
 
     def open(self, shards: list[CommitThread[T]], heads: Heads) -> None:
         """From now on operations are taken. The shards report to `on_durable` and `on_failed`."""
         self._shards = shards
         self._shard_by_topic = {}
+        self._forwarded = {}
         self._heads = heads
 
     @property
@@ -107,10 +120,23 @@ class DiskJournal(Generic[T]):
         body = ConfigUpdated(cursor=CursorSet(cursor, seq))
         return self._control(FrameKind.CONFIG_UPDATE, topic_id, ts, body, gated=True)
 
-    def delete_topic(self, topic_id: int, ts: int) -> T | None:
-        ticket = self._control(FrameKind.TOPIC_DELETE, topic_id, ts, {}, gated=True)
+    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> T | None:
+        body = TopicDeleted({dest_id: self._forwarded.get(dest_id, 0) for dest_id in dest_ids})
+        ticket = self._control(FrameKind.TOPIC_DELETE, topic_id, ts, body, gated=True)
         del self._shard_by_topic[topic_id]
+        self._forwarded.pop(topic_id, None)
         return ticket
+
+    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> T | None:
+        return self._control(FrameKind.ROUTER_CREATE, topic_id, ts, change, gated=gated)
+
+    def delete_router(self, topic_id: int, ts: int, router_id: int) -> T | None:
+        return self._control(FrameKind.ROUTER_DELETE, topic_id, ts, RouterDeleted(router_id), gated=True)
+
+    def note_forwarded(self, topic_id: int, seq: int) -> None:
+        """Hot: once per topic and batch of copies."""
+        self._forwarded[topic_id] = seq
+        self._heads.note(topic_id, seq)
 
     def append(
         self,
@@ -124,24 +150,36 @@ class DiskJournal(Generic[T]):
         key: str | None,
         *,
         gated: bool,
+        delays: Sequence[Delayed] = (),
     ) -> T | None:
-        """Hot: once per write."""
-        records: list[Record] = []
-        for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True):
-            node_bytes = None if node is None else node.encode()
-            tag_bytes = None if tag is None else tag.encode()
-            records.append((node_bytes, tag_bytes, payload_of(fragment, at)))
-        if key is not None:
-            # The last record of a write carries its key.
-            records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
-        frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
-        self._heads.note(topic_id, first_seq + len(frames) - 1)
-        return self._submit(self._shard(topic_id), frames, len(frames), gated=gated)
+        """Hot: once per write. The frames are made by the shard's thread, many writes at a time."""
+        count = len(fragments)
+        self._heads.note(topic_id, first_seq + count - 1)
+        opening: list[bytes] = []
+        if delays:
+            # They open the batch, so that a crash takes them with it: its seqs may be given out again.
+            opening = [
+                control_frame(FrameKind.LEASE, topic_id, 0, ts, _encode(delayed), flags=BATCH_CONTINUES)
+                for delayed in delays
+            ]
+        write = UnframedWrite(topic_id, first_seq, ts, fragments, meta_at, nodes, tags, key, gated, opening)
+        ticket = self._new_ticket() if gated else None
+        self._shard(topic_id).submit(write, len(opening) + count, gated, ticket)
+        return ticket
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
     ) -> T | None:
         return self._control(FrameKind.DELETE, topic_id, ts, RecordsDeleted(before_seq, match), gated=gated)
+
+    def delete_jobs(
+        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
+    ) -> T | None:
+        body = RecordsDeleted(seqs=seqs, node=node, move=move)
+        return self._control(FrameKind.DELETE, topic_id, ts, body, gated=gated)
+
+    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> T | None:
+        return self._control(FrameKind.LEASE, topic_id, ts, event, gated=gated)
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> T | None:
         return self._control(FrameKind.HEAD_WATERMARK, topic_id, ts, HeadReserved(ceiling), gated=True)
@@ -153,7 +191,8 @@ class DiskJournal(Generic[T]):
             self._control(FrameKind.EVICT_WATERMARK, topic_id, ts, RecordsExpired(ttl_lost_seq), gated=False)
 
     def _control(self, kind: FrameKind, topic_id: int, ts: int, body: object, *, gated: bool) -> T | None:
-        frame = control_frame(kind, topic_id, 0, ts, _encode(body))
+        # An operation on a topic routers copy to says how far they were.
+        frame = control_frame(kind, topic_id, self._forwarded.get(topic_id, 0), ts, _encode(body))
         return self._submit(self._shard(topic_id), [frame], 1, gated=gated)
 
     def _submit(self, shard: CommitThread[T], frames: list[bytes], count: int, *, gated: bool) -> T | None:

@@ -11,7 +11,18 @@ import msgspec
 
 from topics.model.config import TopicConfig
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.operation import ConfigUpdated, CursorSet, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.lease_event import LeaseEvent
+from topics.model.operation import (
+    ConfigUpdated,
+    CursorSet,
+    HeadReserved,
+    RecordsDeleted,
+    RecordsExpired,
+    RouterChanged,
+    RouterDeleted,
+    TopicCreated,
+    TopicDeleted,
+)
 from topics.model.tag_match import TagMatch
 from topics.storage import paths, snapshot
 from topics.storage.errors import CorruptFile
@@ -41,13 +52,25 @@ class RecoveryTarget(Protocol):
 
     def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None: ...
 
-    def topic_deleted(self, topic_id: int) -> None: ...
+    def topic_deleted(self, topic_id: int, deleted: TopicDeleted) -> None: ...
+
+    def router_changed(self, topic_id: int, change: RouterChanged) -> None: ...
+
+    def router_deleted(self, topic_id: int, router_id: int) -> None: ...
+
+    def forwarded_through(self, topic_id: int, seq: int) -> None:
+        """Routers had given out the seqs up to here when the next operation of the topic happened."""
+        ...
 
     def appended(self, topic_id: int, first_seq: int, records: list[ReplayedRecord]) -> None:
         """Whole writes with consecutive seqs of one topic; those it has already are to be passed over."""
         ...
 
     def records_deleted(self, topic_id: int, before_seq: int, match: TagMatch | None) -> None: ...
+
+    def jobs_deleted(self, topic_id: int, seqs: list[int], move: str | None) -> None: ...
+
+    def lease_changed(self, topic_id: int, event: LeaseEvent) -> None: ...
 
     def head_reserved(self, topic_id: int, ceiling: int) -> None: ...
 
@@ -72,9 +95,13 @@ class Recovered(NamedTuple):
 
 _created = msgspec.json.Decoder(TopicCreated).decode
 _updated = msgspec.json.Decoder(ConfigUpdated).decode
+_lease_event = msgspec.json.Decoder(LeaseEvent).decode
 _deleted = msgspec.json.Decoder(RecordsDeleted).decode
 _reserved = msgspec.json.Decoder(HeadReserved).decode
 _expired = msgspec.json.Decoder(RecordsExpired).decode
+_topic_deleted = msgspec.json.Decoder(TopicDeleted).decode
+_router_changed = msgspec.json.Decoder(RouterChanged).decode
+_router_deleted = msgspec.json.Decoder(RouterDeleted).decode
 
 
 class Recovery:
@@ -160,6 +187,8 @@ class Recovery:
             return
         self._hand_over()
         target = self._target
+        if seq:
+            target.forwarded_through(topic_id, seq)
         if kind == FrameKind.TOPIC_CREATE:
             self._highest_topic_id = max(self._highest_topic_id, topic_id)
             target.topic_created(topic_id, ts, _created(payload))
@@ -170,10 +199,22 @@ class Recovery:
             if updated.cursor is not None:
                 target.cursor_set(topic_id, ts, updated.cursor)
         elif kind == FrameKind.TOPIC_DELETE:
-            target.topic_deleted(topic_id)
+            target.topic_deleted(topic_id, _topic_deleted(payload))
+        elif kind == FrameKind.ROUTER_CREATE:
+            change = _router_changed(payload)
+            if change.put is not None:
+                self._highest_topic_id = max(self._highest_topic_id, change.put.router_id)
+            target.router_changed(topic_id, change)
+        elif kind == FrameKind.ROUTER_DELETE:
+            target.router_deleted(topic_id, _router_deleted(payload).router_id)
         elif kind == FrameKind.DELETE:
             deleted = _deleted(payload)
-            target.records_deleted(topic_id, deleted.before_seq, deleted.match)
+            if deleted.seqs is None:
+                target.records_deleted(topic_id, deleted.before_seq, deleted.match)
+            else:
+                target.jobs_deleted(topic_id, deleted.seqs, deleted.move)
+        elif kind == FrameKind.LEASE:
+            target.lease_changed(topic_id, _lease_event(payload))
         elif kind == FrameKind.HEAD_WATERMARK:
             target.head_reserved(topic_id, _reserved(payload).ceiling)
         elif kind == FrameKind.EVICT_WATERMARK:

@@ -7,6 +7,7 @@ checkpoint. Everything else is read from the segment when it is asked for.
 from collections.abc import Sequence
 from itertools import compress, islice
 
+from topics.model.capture import Columns
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.read_options import ReadOptions
 from topics.model.record import fragment_of, with_tag, without_data, without_meta
@@ -144,6 +145,25 @@ class SealedBlock:
             fragments.append(fragment)
         return fragments
 
+    def columns(self, chosen: Sequence[int]) -> Columns:
+        if not chosen:
+            return Columns([], [], [], [], [])
+        first = chosen[0]
+        records = self._reader().slices(first, chosen[-1] + 1, with_deleted=True)
+        if len(records) != len(chosen):
+            records = [records[position - first] for position in chosen]
+        nodes = [None if node is None else node.decode() for _, _, node, _, _ in records]
+        rendered = [
+            fragment_of(seq, ts, node, payload) for (seq, ts, _, _, payload), node in zip(records, nodes, strict=True)
+        ]
+        return Columns(
+            [fragment for fragment, _ in rendered],
+            [ts for _, ts, _, _, _ in records],
+            [meta_at for _, meta_at in rendered],
+            nodes,
+            [None if tag is None else tag.decode() for _, _, _, tag, _ in records],
+        )
+
     def recount(self, dead_below: int) -> None:
         """Counts what is live anew from the delete bytes: the image this block came from may be older."""
         self.dead_below = dead_below
@@ -229,6 +249,9 @@ class ClearedBlock:
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         return []
+
+    def columns(self, chosen: Sequence[int]) -> Columns:
+        return Columns([], [], [], [], [])
 
 
 def stored_block(

@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 from topics.model.image import TopicImage
 from topics.storage.errors import UnknownVersion
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 
 
 class State(Struct, frozen=True):

@@ -3,16 +3,24 @@
 The newest readable snapshot says what must be there. What only the snapshot before it points to is checked for
 damage too, as it would be needed should the newest be lost; what neither points to is an orphan, a note.
 Nothing may write to the directory meanwhile: hold its lock.
+
+The checks of single segments and WAL shards know nothing of each other. `each` runs them: one after the other, or, as
+`topics pipeline audit` does, on many machines.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from topics.model.image import SegmentImage, TopicImage
 from topics.storage import paths, snapshot
-from topics.storage.errors import CorruptFile, NoDataDirectory, UnknownVersion
+from topics.storage.errors import CorruptFile, DirectoryInUse, NoDataDirectory, UnknownVersion
 from topics.storage.findings import Finding, Findings, Severity
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
@@ -23,6 +31,51 @@ from topics.storage.verify_wal import ShardCheck, WalSummary
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes checked so far and the bytes there are."""
+
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDue:
+    """A WAL shard to check; see `ShardCheck`."""
+
+    directory: str
+    from_lsn: int | None
+    heads: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDue:
+    """A segment to check. `image` is its topic, without its segments; None for a segment that only the snapshot before
+    the newest one points to."""
+
+    topic_id: int
+    directory: str
+    segment: SegmentImage
+    snapshot_path: str = ""
+    image: TopicImage | None = None
+    deletes_follow: bool = False
+
+
+@dataclass(slots=True)
+class Checked:
+    """What one check found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    problems_by_topic: Counter[int] = field(default_factory=Counter)
+    checked_bytes: int = 0
+    wal: WalSummary | None = None
+    topic: TopicSummary | None = None
+
+
+class Each(Protocol):
+    """Runs a check of everything that is due. What comes back is in the same order."""
+
+    def __call__(self, check: Callable[[D], Checked], dues: Sequence[D]) -> Iterable[Checked]: ...
+
+
+def one_by_one(check: Callable[[D], Checked], dues: Sequence[D]) -> Iterable[Checked]:
+    return map(check, dues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +99,70 @@ Segments = dict[tuple[int, int, bool], SegmentImage]
 """By topic id, first seq, and whether it is on the cold tier."""
 
 
-def verify_directory(disk: Disk, root: str, cold_root: str, progress: Progress = lambda done, total: None) -> Report:
+def verify_directory(
+    disk: Disk,
+    root: str,
+    cold_root: str,
+    progress: Progress = lambda done, total: None,
+    each: Each = one_by_one,
+) -> Report:
     """`cold_root` is empty when there is no cold tier. Raises `NoDataDirectory`."""
-    return _Verification(disk, root, cold_root, progress).run()
+    return _Verification(disk, root, cold_root, progress, each).run()
+
+
+@contextmanager
+def unused(disk: Disk, root: str) -> Iterator[None]:
+    """Holds a directory's lock. Raises `DirectoryInUse` while a server runs. A backup has no LOCK, and gets none."""
+    lock = disk.lock(paths.lock_path(root)) if disk.exists(paths.lock_path(root)) else None
+    try:
+        yield
+        if lock is None and disk.exists(paths.lock_path(root)):
+            raise DirectoryInUse(paths.lock_path(root))
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def check_shard(disk: Disk, due: ShardDue) -> Checked:
+    findings, checked = Findings(), Checked(wal=WalSummary())
+    assert checked.wal is not None
+    advanced: list[int] = []
+    ShardCheck(disk, due.directory, due.from_lsn, due.heads, findings, checked.wal, advanced.append).run()
+    return _checked(checked, findings, advanced)
+
+
+def check_segment(disk: Disk, due: SegmentDue) -> Checked:
+    findings, checked = Findings(), Checked()
+    advanced: list[int] = []
+    if due.image is not None:
+        check = TopicCheck(
+            disk, due.snapshot_path, due.image, findings, advanced.append, deletes_follow=due.deletes_follow, heads={}
+        )
+        check.check_segment(due.segment, due.directory)
+        checked.topic = check.summary
+    else:
+        _check_kept(disk, due, findings)
+        advanced.append(due.segment.data_bytes)
+    return _checked(checked, findings, advanced)
+
+
+def _checked(checked: Checked, findings: Findings, advanced: list[int]) -> Checked:
+    checked.findings, checked.problems_by_topic = findings.all, findings.problems_by_topic
+    checked.checked_bytes = sum(advanced)
+    return checked
+
+
+def _check_kept(disk: Disk, due: SegmentDue, findings: Findings) -> None:
+    """A segment of the snapshot before: damage is a problem, but that it is gone only takes the way back."""
+    path = paths.segment_path(due.directory, due.segment.first_seq, SegmentPart.DATA)
+    if not disk.exists(path):
+        findings.note(path, 0, "missing, but needed only should the newest snapshot be lost")
+        return
+    try:
+        reader = SegmentReader(disk, due.directory, due.segment.first_seq, due.segment.data_bytes)
+        check_bytes(disk, reader, findings, due.topic_id, sealed=due.segment.sealed)
+    except CorruptFile as error:
+        findings.corrupt(error, due.topic_id)
 
 
 def shard_names(disk: Disk, root: str) -> Iterator[str]:
@@ -60,8 +174,9 @@ def shard_names(disk: Disk, root: str) -> Iterator[str]:
 
 
 class _Verification:
-    def __init__(self, disk: Disk, root: str, cold_root: str, progress: Progress) -> None:
+    def __init__(self, disk: Disk, root: str, cold_root: str, progress: Progress, each: Each) -> None:
         self._disk = disk
+        self._each = each
         self._root = root
         self._cold_root = cold_root
         self._progress = progress
@@ -80,16 +195,15 @@ class _Verification:
         kept = {key: image for _, _, older in readable[1:] for key, image in _segments_of(older).items()}
         self._total_bytes = sum(segment.data_bytes for segment in (kept | needed).values())
         self._total_bytes += sum(self._wal_bytes(name) for name in shards)
-        wal = WalSummary()
         heads = {image.topic_id: image.head_seq for image in images}
-        for name in shards:
-            from_lsn = state.shards.get(name) if number else 0
-            directory = paths.shard_path(self._root, name)
-            ShardCheck(self._disk, directory, from_lsn, heads, self._findings, wal, self._advance).run()
+        wal = self._check_wal(
+            [
+                ShardDue(paths.shard_path(self._root, name), state.shards.get(name) if number else 0, heads)
+                for name in shards
+            ]
+        )
         path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
-        topics = [self._check_topic(path, image, wal) for image in images]
-        for key in kept.keys() - needed.keys():
-            self._check_kept(*key, kept[key])
+        topics = self._check_topics(path, images, wal, {key: kept[key] for key in kept.keys() - needed.keys()})
         # Without a snapshot nothing says which files belong to something.
         if number:
             self._note_orphans(needed.keys() | kept.keys())
@@ -115,44 +229,63 @@ class _Verification:
                 found.append((number, state, images))
         return found
 
-    def _check_topic(self, snapshot_path: str, image: TopicImage, wal: WalSummary) -> TopicSummary:
-        check = TopicCheck(
-            self._disk,
-            snapshot_path,
-            image,
-            self._findings,
-            self._advance,
-            deletes_follow=image.topic_id in wal.deleting,
-        )
-        check.check_image()
+    def _check_wal(self, dues: list[ShardDue]) -> WalSummary:
+        wal = WalSummary()
+        for checked in self._each(partial(check_shard, self._disk), dues):
+            assert checked.wal is not None
+            self._take(checked)
+            wal.frames += checked.wal.frames
+            wal.appended.update(checked.wal.appended)
+            wal.deleting |= checked.wal.deleting
+        return wal
+
+    def _check_topics(
+        self, snapshot_path: str, images: list[TopicImage], wal: WalSummary, kept: Segments
+    ) -> list[TopicSummary]:
+        summaries: dict[int, TopicSummary] = {}
+        dues: list[SegmentDue] = []
+        heads = {image.topic_id: image.head_seq for image in images}
+        for image in images:
+            follow = image.topic_id in wal.deleting
+            check = TopicCheck(
+                self._disk, snapshot_path, image, self._findings, self._advance, deletes_follow=follow, heads=heads
+            )
+            check.check_image()
+            summaries[image.topic_id] = check.summary
+            dues += self._segments_due(snapshot_path, image, check.summary, deletes_follow=follow)
+        for (topic_id, _, cold), segment in kept.items():
+            if not cold or self._cold_root:
+                dues.append(SegmentDue(topic_id, self._directory(topic_id, cold=cold), segment))
+        for checked in self._each(partial(check_segment, self._disk), dues):
+            self._take(checked)
+            found = checked.topic
+            if found is not None:
+                summary = summaries[found.topic_id]
+                summary.live += found.live
+                summary.deleted += found.deleted
+                summary.segments += found.segments
+        return list(summaries.values())
+
+    def _segments_due(
+        self, snapshot_path: str, image: TopicImage, summary: TopicSummary, *, deletes_follow: bool
+    ) -> Iterator[SegmentDue]:
+        alone = structs.replace(image, segments=[], keys=[], cursors=[], losses=[], routers=[], queue=None, moves=[])
         unnamed_cold = 0
         for segment in image.segments:
             if segment.cleared:
-                check.summary.deleted += segment.count
+                summary.deleted += segment.count
             elif segment.cold and not self._cold_root:
                 unnamed_cold += 1
             else:
-                check.check_segment(segment, self._directory(image.topic_id, cold=segment.cold))
+                directory = self._directory(image.topic_id, cold=segment.cold)
+                yield SegmentDue(image.topic_id, directory, segment, snapshot_path, alone, deletes_follow)
         if unnamed_cold:
             reason = f"{unnamed_cold} segments of topic {image.name!r} are on the cold tier: name its directory"
             self._findings.unchecked(snapshot_path, reason)
-        return check.summary
 
-    def _check_kept(self, topic_id: int, first_seq: int, cold: bool, segment: SegmentImage) -> None:
-        """A segment of the snapshot before: damage is a problem, but that it is gone only takes the way back."""
-        if cold and not self._cold_root:
-            return
-        directory = self._directory(topic_id, cold=cold)
-        path = paths.segment_path(directory, first_seq, SegmentPart.DATA)
-        if not self._disk.exists(path):
-            self._findings.note(path, 0, "missing, but needed only should the newest snapshot be lost")
-            return
-        try:
-            reader = SegmentReader(self._disk, directory, first_seq, segment.data_bytes)
-            check_bytes(self._disk, reader, self._findings, topic_id, sealed=segment.sealed)
-        except CorruptFile as error:
-            self._findings.corrupt(error, topic_id)
-        self._advance(segment.data_bytes)
+    def _take(self, checked: Checked) -> None:
+        self._findings.take(checked.findings, checked.problems_by_topic)
+        self._advance(checked.checked_bytes)
 
     def _note_orphans(self, known: set[tuple[int, int, bool]]) -> None:
         for root in (self._root, self._cold_root) if self._cold_root else (self._root,):

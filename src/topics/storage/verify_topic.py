@@ -1,6 +1,6 @@
 """Checks one topic of a snapshot: its floors, that no seq is unaccounted for, and every segment byte by byte."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from topics.model.config import Durability
@@ -37,7 +37,8 @@ class SegmentCounts:
 
 class TopicCheck:
     """`snapshot_path` is named by what is wrong with the image itself. `deletes_follow`: the WAL has deletes of
-    this topic that the snapshot has not, so delete bytes may be ahead of its counts."""
+    this topic that the snapshot has not, so delete bytes may be ahead of its counts. `heads`: the last seq of every
+    topic of the snapshot."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class TopicCheck:
         advance: Callable[[int], None],
         *,
         deletes_follow: bool,
+        heads: Mapping[int, int],
     ) -> None:
         self._disk = disk
         self._snapshot_path = snapshot_path
@@ -55,23 +57,31 @@ class TopicCheck:
         self._findings = findings
         self._advance = advance
         self._deletes_follow = deletes_follow
+        self._heads = heads
         self.summary = TopicSummary(image.topic_id, image.name)
 
     def check_image(self) -> None:
         """Floors in order, lost ranges in order, every seq from the first live one to the head accounted for."""
         image = self._image
-        evict_floor = max(image.cap_lost_seq, image.ttl_lost_seq, image.crash_lost_seq) + 1
+        evict_floor = max(image.cap_lost_seq, image.ttl_lost_seq, image.crash_lost_seq, image.source_trim_lost_seq) + 1
         if evict_floor > image.earliest_seq:
             self._wrong(f"evict_floor {evict_floor} is above earliest_seq {image.earliest_seq}")
         if image.earliest_seq > image.head_seq + 1:
             self._wrong(f"earliest_seq {image.earliest_seq} is above head_seq {image.head_seq} + 1")
         before = 0
-        for first, last in image.lost_ranges:
+        for first, last, _ in image.lost_ranges:
             if not before < first <= last <= image.head_seq:
                 self._wrong(f"lost range {first} to {last} is out of order")
             before = last
             self.summary.lost += last - first + 1
         self._check_coverage()
+        for router in image.routers:
+            if router.source_id not in self._heads:
+                self._wrong(f"router {router.name!r} has a source, topic {router.source_id}, that is not there")
+            elif router.cursor > self._heads[router.source_id]:
+                self._wrong(f"router {router.name!r} is at seq {router.cursor}, beyond the head of its source")
+        if len({router.source_id for router in image.routers}) > 1:
+            self._wrong("its routers have more than one source")
 
     def check_segment(self, segment: SegmentImage, directory: str) -> None:
         """Its files, whether they are all it should be, and its counts against the delete bytes."""
@@ -117,7 +127,7 @@ class TopicCheck:
         if runs != sorted(runs):
             self._wrong("its segments are out of order")
         due = image.earliest_seq
-        for first, last in sorted([*runs, *image.lost_ranges]):
+        for first, last in sorted([*runs, *((lost.first, lost.last) for lost in image.lost_ranges)]):
             if first < due and first > image.earliest_seq:
                 self._wrong(f"seqs {first} to {last} overlap what is before them")
             if first > due and image.config.durability is not Durability.EPHEMERAL:

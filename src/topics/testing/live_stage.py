@@ -5,7 +5,8 @@ from msgspec.json import encode
 
 from topics.delivery.governor import Governor
 from topics.delivery.hub import Hub
-from topics.engine.engine import Engine, EngineLimits, Write
+from topics.engine.control import EngineLimits
+from topics.engine.engine import Engine, Write
 from topics.engine.journal import Journal, NoJournal
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfigPatch

@@ -1,8 +1,12 @@
 """A journal whose syncs come when a test says so."""
 
+from collections.abc import Sequence
+
 from topics.engine.journal import Commit
 from topics.errors import TopicsError
 from topics.model.config import TopicConfig
+from topics.model.lease_event import Delayed, NumberedEvent
+from topics.model.operation import RouterChanged
 from topics.model.tag_match import TagMatch
 
 
@@ -37,8 +41,17 @@ class ManualJournal:
     def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None:
         return self._commit(gated=True)
 
-    def delete_topic(self, topic_id: int, ts: int) -> Commit | None:
+    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> Commit | None:
         return self._commit(gated=True)
+
+    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> Commit | None:
+        return self._commit(gated=gated)
+
+    def delete_router(self, topic_id: int, ts: int, router_id: int) -> Commit | None:
+        return self._commit(gated=True)
+
+    def note_forwarded(self, topic_id: int, seq: int) -> None:
+        return None
 
     def append(
         self,
@@ -52,12 +65,21 @@ class ManualJournal:
         key: str | None,
         *,
         gated: bool,
+        delays: Sequence[Delayed] = (),
     ) -> Commit | None:
         return self._commit(gated=gated)
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
     ) -> Commit | None:
+        return self._commit(gated=gated)
+
+    def delete_jobs(
+        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
+    ) -> Commit | None:
+        return self._commit(gated=gated)
+
+    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> Commit | None:
         return self._commit(gated=gated)
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> Commit | None:

@@ -21,11 +21,14 @@ from msgspec import Raw, convert, structs
 
 from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
 from topics.engine.journal import Busy, Commit
+from topics.engine.queues import Claim, Claimer, Queues, Settled
+from topics.engine.router_operations import PutRouter
 from topics.errors import StorageFailed
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
+from topics.model.router import RouterSettings
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
 from topics.server.settings import read_settings
@@ -72,19 +75,23 @@ class SimulatedServer:
         self.engine, self.journal, self.store = assemble_core(
             settings, clock, disk, lambda call: call(), wal_file_bytes=wal_file_bytes
         )
+        self.queues = Queues(self.engine, clock, self.journal)
         self.lazy = lazy
         self.checkpointer = self.store.checkpointer
 
     # The life of a server
 
-    def start(self) -> None:
-        """Recovers what is on the disk. Raises what makes a server refuse to start."""
+    def start(self, *, serve_first: bool = False) -> None:
+        """Recovers what is on the disk. Raises what makes a server refuse to start. `serve_first`: stops where the real
+        one begins to serve, which may be before its first checkpoint."""
         self.store.acquire()
         replayed = self.store.replay(lambda _: None)
         checkpoints = self.store.open(replayed)
-        if self.checkpointer.first_checkpoints == 1:
+        if self.store.may_serve_first(replayed):
             # As the real one, which serves from here on, while the first checkpoint is made.
             self.store.mark_running(checkpoints, replayed.recovered)
+            if serve_first:
+                return
         for _ in range(self.checkpointer.first_checkpoints):
             if not self.checkpoint():
                 assert self.checkpointer.last_failure is not None
@@ -135,6 +142,17 @@ class SimulatedServer:
     def delete_topic(self, topic: str) -> DeletedTopic:
         deleted = self._done(lambda: self.engine.delete_topic(topic))
         self.wait(deleted.commit)
+        return deleted
+
+    def put_router(self, name: str, source: str, dest: str, settings: RouterSettings | None = None) -> PutRouter:
+        chosen = settings or RouterSettings()
+        put = self._done(lambda: self.engine.put_router(name, source, dest, chosen, create_dest=True))
+        self.wait(put.commit)
+        return put
+
+    def delete_router(self, name: str) -> bool:
+        deleted, commit = self._done(lambda: self.engine.delete_router(name))
+        self.wait(commit)
         return deleted
 
     def write(
@@ -189,6 +207,53 @@ class SimulatedServer:
                 return Reading(records, gaps, found.log.head_seq)
             assert batch.next_from_seq > from_seq, f"a reader of {topic!r} is stuck at {from_seq}"
             from_seq = batch.next_from_seq
+
+    # Operations of queues
+
+    def claim(self, topic: str, *claimers: Claimer) -> list[Claim]:
+        """One pass for all claimers. Dead letters it meets are where they belong when it returns, or stayed."""
+        claims = self._done(lambda: self.queues.claim(self.engine.topic(topic), claimers))
+        for claim in claims:
+            self.wait(claim.commit)
+        if claims and (moved := claims[0].moved) is not None:
+            while not moved.done:
+                self.step()
+        return claims
+
+    def ack(self, topic: str, node: str, seqs: list[int], lease_ids: list[str] | None = None) -> Settled:
+        return self._settled(lambda: self.queues.ack(topic, node, seqs, lease_ids))
+
+    def nack(
+        self, topic: str, node: str, seqs: list[int], lease_ids: list[str] | None = None, *, delay_ms: int = 0
+    ) -> Settled:
+        return self._settled(lambda: self.queues.nack(topic, node, seqs, lease_ids, delay_ms))
+
+    def extend(
+        self, topic: str, node: str, seqs: list[int], lease_ids: list[str] | None = None, *, lease_ms: int
+    ) -> Settled:
+        return self._settled(lambda: self.queues.extend(topic, node, seqs, lease_ids, lease_ms))
+
+    def disconnect(self, topic: str, connection: int) -> None:
+        """A stream that jobs were pushed to has ended."""
+        self.queues.release(self.engine.topic(topic), connection)
+        self.wait(None)
+
+    def redrive(self, topic: str) -> int:
+        """Sends all dead letters of the queue back to it; returns how many."""
+        queue = self.engine.topic(topic)
+        redriven = after_seq = 0
+        head_seq = self.queues.dead_letter_head(queue)
+        while after_seq < head_seq:
+            chunk = self._done(lambda: self.queues.redrive(queue, after_seq, head_seq, 1 << 32, None))  # noqa: B023
+            self.wait(chunk.commit)
+            redriven += chunk.moving
+            after_seq = chunk.last_seq
+        return redriven
+
+    def _settled(self, call: Callable[[], Settled]) -> Settled:
+        settled = self._done(call)
+        self.wait(settled.commit)
+        return settled
 
     # What the threads would do
 

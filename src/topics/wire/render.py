@@ -14,7 +14,6 @@ def write_reply(
     first_seq: int,
     count: int,
     head_seq: int,
-    *,
     created: bool,
     deduped: bool,
     with_seqs: bool,

@@ -14,6 +14,7 @@ from topics import limits
 from topics.errors import InvalidRequest
 from topics.model.config import TopicConfigPatch, Unsigned
 from topics.model.record import NewRecord
+from topics.model.router import Guarantee
 
 
 def check_u64(value: int | None, field: str) -> None:
@@ -67,6 +68,21 @@ class PutCursorRequest(Struct):
 
     def __post_init__(self) -> None:
         check_u64(self.seq, "seq")
+
+
+class PutRouterRequest(Struct, kw_only=True):
+    """Forwards the records of one topic to another."""
+
+    source: Annotated[str, Meta(description="Records written here from now on are forwarded.")]
+    dest: Annotated[str, Meta(description="Where they are copied to; another topic than source.")]
+    preserve_node: Annotated[bool, Meta(description="Copies keep the $node of their originals.")] = True
+    preserve_tag: Annotated[bool, Meta(description="Copies keep the $tag of their originals.")] = True
+    create_dest: Annotated[bool, Meta(description="false: 404 if dest does not exist.")] = True
+    filter: Annotated[
+        str | list[str] | None, Meta(description="Only records whose tag matches, as in a delete; null is all.")
+    ] = None
+    allow_cycle: Annotated[bool, Meta(description="Permits a route back; a copy never returns to its origin.")] = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
 
 class DeleteRecordsRequest(Struct):

@@ -6,7 +6,7 @@ bytes in `wire/render.py`; a test holds the two together.
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from topics.model.config import TopicConfig
 
@@ -60,6 +60,7 @@ class TopicSummary(Struct):
     bytes: int
     durable: bool
     effective_priority: int
+    queue: Annotated[QueueCounters | UnsetType, Meta(description="Extension. Only of queues.")] = UNSET
 
 
 class TopicPage(Struct):
@@ -72,6 +73,53 @@ class DeleteTopicResponse(Struct):
     topic: str
     deleted: bool
     routers_removed: list[str]
+    performance: Performance
+
+
+class PutRouterResponse(Struct, kw_only=True):
+    router: str
+    created: bool
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: str
+    performance: Performance
+
+
+class RouterResponse(Struct, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: str
+    forwarded_total: int
+    lag: Annotated[int, Meta(description="Extension. Seqs of the source that are still to be dealt with.")]
+    performance: Performance
+
+
+class RouterSummary(Struct):
+    router: str
+    source: str
+    dest: str
+    guarantee: str
+    forwarded_total: int
+
+
+class RouterPage(Struct):
+    routers: list[RouterSummary]
+    performance: Performance
+    next_cursor: Annotated[str | UnsetType, Meta(description="Absent on the last page.")] = UNSET
+
+
+class DeleteRouterResponse(Struct):
+    router: str
+    deleted: bool
     performance: Performance
 
 
@@ -96,6 +144,18 @@ class RecordOut(Struct, omit_defaults=True):
     node: str | UnsetType = field(name="$node", default=UNSET)
     tag: str | UnsetType = field(name="$tag", default=UNSET)
     meta: dict[str, str] | UnsetType = UNSET
+
+
+class RecordReply(Struct):
+    """The same for who reads it. The payload stays the text it is: parsing it would lose `1.0`, `1e400` and the order
+    of keys."""
+
+    seq: int = field(name="$seq")
+    ts: int = field(name="$ts")
+    data: Raw
+    node: str | None = field(default=None, name="$node")
+    tag: str | None = field(default=None, name="$tag")
+    meta: dict[str, str] | None = None
 
 
 class Tombstone(Struct):
@@ -157,6 +217,26 @@ class DeleteCursorResponse(Struct):
     name: str
     deleted: bool
     performance: Performance
+
+
+class ExportedGap(Struct):
+    """A loss within the range of an export; both ends are inclusive."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+
+
+class ExportEnd(Struct, omit_defaults=True):
+    """What an export ends with: where to go on, what of the range is lost, and why it ended early if it did."""
+
+    next_from_seq: int
+    tombstones: list[ExportedGap]
+    error: str | None = None
+
+
+class ExportTrailer(Struct):
+    end: ExportEnd = field(name="$end")
 
 
 class LossOut(Struct):

@@ -12,6 +12,7 @@ from topics import limits
 from topics.api.http import Request, Response
 from topics.api.readiness import Phase
 from topics.api.routing import Answer
+from topics.delivery.export_format import ArrowStream
 from topics.server.assembly import assemble
 from topics.server.settings import read_settings
 from topics.testing.fake_clock import FakeClock
@@ -388,3 +389,37 @@ def test_ready_tells_the_number_of_topics_or_why_not(at: Served, path: str) -> N
 )
 def test_metrics_are_text_unless_json_is_asked_for(at: Served, accept: str, content_type: bytes) -> None:
     assert at.reply("GET /v0/metrics", accept=accept).content_type == content_type
+
+
+# Exports
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@pytest.fixture
+def without_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a server that was installed without the extra `[spark]`."""
+    monkeypatch.setattr(ArrowStream, "is_there", staticmethod(lambda: False))
+
+
+@pytest.mark.usefixtures("without_arrow")
+def test_a_server_without_arrow_says_how_to_get_it(at: Served) -> None:
+    at.write(1)
+    status, reply = at.call("GET /v0/topics/t/export", accept=ARROW)
+    assert (status, reply["error"]["code"]) == (406, "not_acceptable")
+    assert 'pip install "topics[spark]"' in reply["error"]["message"]
+
+
+@pytest.mark.usefixtures("without_arrow")
+@pytest.mark.parametrize("accept", [f"{ARROW}, */*", f"{ARROW}, application/x-ndjson;q=0.1", "*/*"])
+def test_a_server_without_arrow_gives_lines_to_those_who_take_them(at: Served, accept: str) -> None:
+    at.write(1)
+    assert at.reply("GET /v0/topics/t/export", accept=accept).content_type == b"application/x-ndjson"
+
+
+def test_a_refused_export_holds_no_slot() -> None:
+    at = Served(TOPICS_MAX_SSE_CONNECTIONS="1")
+    at.write(1)
+    for _ in range(3):
+        assert at.error("GET /v0/topics/t/export", accept="text/html") == (406, "not_acceptable")
+    assert at.reply("GET /v0/topics/t/export").status == 200

@@ -33,7 +33,7 @@ class AnyHandlers:
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
     handlers: Any = AnyHandlers()
-    return route_table(handlers, handlers, handlers, handlers, handlers, handlers)
+    return route_table(*[handlers] * 8)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +93,15 @@ def test_bodies_are_required_where_there_is_no_default(document: dict[str, Any])
     assert required == {
         ("put", "/v0/topics/{topic}"): False,
         ("put", "/v0/topics/{topic}/cursors/{cursor}"): True,
+        ("put", "/v0/routers/{router}"): True,
         ("post", "/v0/topics/{topic}"): True,
         ("post", "/v0/topics/{topic}/diff"): False,
         ("post", "/v0/topics/{topic}/delete"): True,
+        ("post", "/v0/topics/{topic}/claim"): True,
+        ("post", "/v0/topics/{topic}/ack"): True,
+        ("post", "/v0/topics/{topic}/nack"): True,
+        ("post", "/v0/topics/{topic}/extend"): True,
+        ("post", "/v0/topics/{topic}/redrive"): False,
         ("post", "/v0/watch"): True,
     }
 

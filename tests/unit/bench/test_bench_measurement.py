@@ -7,6 +7,7 @@ from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import LoadSettings
 from topics.bench.report import render_figures, render_json
+from topics.bench.spark_measurement import _result
 from topics.bench.workloads import EVERYTHING, select, select_measurements, selections
 
 RESULT = MeasurementResult(
@@ -44,12 +45,35 @@ def test_figures_are_in_the_json_document() -> None:
         "value": 0.4,
         "unit": "s",
         "at_most": 0.3,
+        "at_least": None,
     }
 
 
 def test_measurements_are_selected_by_name_and_with_everything_else() -> None:
-    assert {"recovery", "memory"} <= set(selections())
+    assert {"recovery", "memory", "routers"} <= set(selections())
     assert select("recovery", "disk", MediaRoom()) == []
     assert [each.name for each in select_measurements("recovery", "disk", 10)] == ["recovery"]
-    assert [each.name for each in select_measurements(EVERYTHING, "disk", None)] == ["recovery", "memory"]
+    assert [each.name for each in select_measurements(EVERYTHING, "disk", None)] == ["recovery", "memory", "routers"]
     assert select_measurements("write", "disk", None) == []
+
+
+def test_spark_is_measured_only_when_it_is_asked_for() -> None:
+    assert "spark" in selections()
+    assert [each.name for each in select_measurements("spark", "disk", 10)] == ["spark"]
+
+
+def test_a_figure_below_what_it_should_reach_is_missed() -> None:
+    low, high = Figure("ratio", 0.9, "×", at_least=1.0), Figure("ratio", 1.0, "×", at_least=1.0)
+    assert (low.missed, high.missed) == (True, False)
+    shown = render_figures([MeasurementResult("spark", "10 records", (low, high))]).splitlines()
+    assert shown[2:4] == ["  ratio  0.90 ×  (missed: at least 1 ×)", "  ratio     1 ×  (met: at least 1 ×)"]
+
+
+def test_ratios_of_spark_s_readers_are_those_of_rounds_that_ran_side_by_side() -> None:
+    rates = {"files": [100.0, 20.0, 300.0], "http": [50.0, 10.0, 150.0], "json": [50.0, 20.0, 100.0]}
+    figures = {figure.name: figure for figure in _result(1000, rates, [7.0, 9.0, 8.0]).figures}
+    assert figures["sealed segments"].value == 100.0
+    assert figures["sealed segments / JSON reader"].value == 2.0
+    assert figures["over HTTP / JSON reader"].value == 1.0
+    assert figures["written by 200 rows"].value == 8.0
+    assert not figures["sealed segments / JSON reader"].missed

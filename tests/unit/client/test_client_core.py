@@ -7,9 +7,10 @@ from msgspec import Raw
 
 from topics import errors
 from topics.api.error_mapping import STATUS_AND_CODE, render_error
-from topics.client import core, replies
+from topics.client import core
 from topics.client.core import Address, Answer, NewRecord, Retries, RetryPolicy
 from topics.client.errors import ServerUnreachable, UnexpectedReply
+from topics.wire.responses import ExportEnd, RecordReply
 
 
 def answer(status: int, body: object = None, **headers: str) -> Answer:
@@ -90,9 +91,9 @@ def test_a_reply_of_something_else_says_so() -> None:
 
 def test_a_line_of_an_export_is_a_record_or_the_end() -> None:
     record = core.export_line(b'{"$seq":1,"$ts":2,"data":{"$end":0}}\n')
-    assert isinstance(record, replies.RecordReply)
+    assert isinstance(record, RecordReply)
     end = core.export_line(b'{"$end":{"next_from_seq":9,"tombstones":[{"gap_from":1,"gap_to":2,"reason":"cap"}]}}\n')
-    assert isinstance(end, replies.ExportEnd)
+    assert isinstance(end, ExportEnd)
     assert (end.next_from_seq, end.tombstones[0].gap_to) == (9, 2)
 
 
@@ -112,8 +113,14 @@ def test_every_error_of_the_server_comes_back_as_itself(kind: type[errors.Topics
 def _an(kind: type[errors.TopicsError]) -> errors.TopicsError:
     if kind is errors.TopicNotFound:
         return errors.TopicNotFound("t")
+    if kind is errors.NotAQueue:
+        return errors.NotAQueue("t")
     if kind is errors.CursorNotFound:
         return errors.CursorNotFound("t", "c")
+    if kind is errors.RouterNotFound:
+        return errors.RouterNotFound("r")
+    if kind is errors.RouterCycle:
+        return errors.RouterCycle(["a", "b", "a"])
     if kind is errors.MethodNotAllowed:
         return errors.MethodNotAllowed("PATCH", ("GET", "PUT"))
     if kind is errors.Throttled:

@@ -138,7 +138,11 @@ def test_an_export_gives_records_and_then_its_end(server: ScriptedServer, client
 
 
 @pytest.mark.parametrize(
-    "lines", [b'{"$seq":1,"$ts":2,"data":1}\n', b'{"$end":{"next_from_seq":1,"error":"the topic was deleted"}}\n']
+    "lines",
+    [
+        b'{"$seq":1,"$ts":2,"data":1}\n',
+        b'{"$end":{"next_from_seq":1,"tombstones":[],"error":"the topic was deleted"}}\n',
+    ],
 )
 def test_an_export_that_is_not_whole_is_an_error(server: ScriptedServer, client: SyncClient, lines: bytes) -> None:
     server.script = [(200, lines, {})]

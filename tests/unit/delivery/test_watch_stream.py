@@ -357,7 +357,30 @@ def test_a_topic_that_was_recreated_is_read_from_its_beginning() -> None:
     _, channel = stage.open(session)
     frames = stage.frames(channel)
     assert [frame[0] for frame in frames[1:]] == ["tombstone", "record", "caught-up"]
-    assert (frames[1][1]["reason"], frames[1][2]) == ("recreated", {"t": 0})
+    assert (frames[1][1]["reason"], frames[1][2]) == ("recreated", {"t": 0, "$t": 2})
+
+
+def test_a_client_that_lost_the_tombstone_of_a_recreated_topic_gets_it_again() -> None:
+    stage = Stage()
+    stage.configure()
+    stage.write(count=3)
+    session = stage.session("t")
+    stream, channel = stage.open(session)
+    before = stage.frames(channel)[-1][2]
+    stream.closed()
+    stage.engine.delete_topic("t")
+    stage.write(count=5)
+    stream, channel = stage.open(session)
+    after = stage.frames(channel)[-1][2]
+    stream.closed()
+    assert (before, after) == ({"t": 3}, {"t": 5, "$t": 2})
+    session.rewind(after)
+    stream, channel = stage.open(session)
+    assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
+    stream.closed()
+    session.rewind(before)
+    _, channel = stage.open(session)
+    assert [frame[0] for frame in stage.frames(channel)[1:]] == ["tombstone", "record", "caught-up"]
 
 
 def test_a_topic_that_was_recreated_is_told_of_even_if_a_stream_ends_before_it_could() -> None:
@@ -375,7 +398,7 @@ def test_a_topic_that_was_recreated_is_told_of_even_if_a_stream_ends_before_it_c
     _, channel = stage.open(session)
     frames = stage.frames(channel)
     assert [frame[0] for frame in frames[1:]] == ["tombstone", "record", "caught-up"]
-    assert gist(frames)[2] == record(5)
+    assert gist(frames)[2] == ("record", 0, 5, {"t": 5, "$t": 2})
 
 
 def test_a_topic_that_is_recreated_while_its_end_waits_for_room() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from topics.engine.engine import Appended, Engine, EngineLimits, Write
+from topics.engine.control import EngineLimits
+from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Journal, NoJournal
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch

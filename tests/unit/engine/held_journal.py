@@ -1,8 +1,12 @@
 """A journal whose commits are done when a test says so."""
 
+from collections.abc import Sequence
+
 from topics.engine.journal import Commit
 from topics.errors import StorageFailed, TopicsError
 from topics.model.config import TopicConfig
+from topics.model.lease_event import Delayed, NumberedEvent
+from topics.model.operation import RouterChanged
 from topics.model.tag_match import TagMatch
 
 
@@ -15,6 +19,8 @@ class HeldJournal:
         self.ceilings: list[int] = []
         self.watermarks: list[int] = []
         self.bounds: list[int] = []
+        self.changes: list[RouterChanged] = []
+        self.forwarded: dict[int, int] = {}
         self.refusal: TopicsError | None = None
         self.asked: list[int] = []
         self._held: list[Commit] = []
@@ -41,7 +47,7 @@ class HeldJournal:
         return [gated for name, _, gated in self.operations if name == operation]
 
     def _take(self, operation: str, topic_id: int, *, gated: bool) -> Commit | None:
-        asked = operation == "barrier" or not gated or topic_id in self.asked[-1:]
+        asked = operation == "barrier" or not gated or topic_id in self.asked[-2:]  # a router has two topics
         assert asked, "admit comes first"
         self.operations.append((operation, topic_id, gated))
         if not gated:
@@ -69,8 +75,18 @@ class HeldJournal:
     def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
         return self._take("cursor", topic_id, gated=True)
 
-    def delete_topic(self, topic_id: int, ts: int) -> Commit | None:
+    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> Commit | None:
         return self._take("delete_topic", topic_id, gated=True)
+
+    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> Commit | None:
+        self.changes.append(change)
+        return self._take("router", topic_id, gated=gated)
+
+    def delete_router(self, topic_id: int, ts: int, router_id: int) -> Commit | None:
+        return self._take("delete_router", topic_id, gated=True)
+
+    def note_forwarded(self, topic_id: int, seq: int) -> None:
+        self.forwarded[topic_id] = seq
 
     def append(
         self,
@@ -84,6 +100,7 @@ class HeldJournal:
         key: str | None,
         *,
         gated: bool,
+        delays: Sequence[Delayed] = (),
     ) -> Commit | None:
         self.keys.append(key)
         return self._take("append", topic_id, gated=gated)
@@ -93,6 +110,14 @@ class HeldJournal:
     ) -> Commit | None:
         self.bounds.append(before_seq)
         return self._take("delete_records", topic_id, gated=gated)
+
+    def delete_jobs(
+        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
+    ) -> Commit | None:
+        return self._take("delete_jobs", topic_id, gated=gated)
+
+    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> Commit | None:
+        return self._take("lease", topic_id, gated=gated)
 
     def reserve(self, topic_id: int, ts: int, ceiling: int) -> Commit | None:
         self.ceilings.append(ceiling)

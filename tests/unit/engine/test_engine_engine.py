@@ -4,7 +4,8 @@ import pytest
 from engine_on_a_fake_clock import TOPIC, EngineOnAFakeClock, record
 
 from topics import limits
-from topics.engine.engine import EngineLimits, Write
+from topics.engine.control import EngineLimits
+from topics.engine.engine import Write
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled, TopicFull, TopicNotEmpty, TopicNotFound
 from topics.model.config import Discard, TopicConfigPatch

@@ -12,7 +12,7 @@ from topics.engine.topic import Topic
 from topics.model.config import Durability, TopicConfig, TopicConfigPatch
 from topics.model.gap import Gap, GapReason
 from topics.model.image import KeyImage, SegmentImage, TopicImage
-from topics.model.operation import TopicCreated
+from topics.model.operation import TopicCreated, TopicDeleted
 from topics.model.payload import join_payload
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch
@@ -143,7 +143,7 @@ def test_what_an_image_has_already_is_passed_over(at: Rebuilt) -> None:
         lambda rebuild: rebuild.records_deleted(1, 4, TagMatch("x", is_prefix=False)),
         lambda rebuild: rebuild.records_expired(1, 3),
         lambda rebuild: rebuild.head_reserved(1, 5),
-        lambda rebuild: rebuild.topic_deleted(9),
+        lambda rebuild: rebuild.topic_deleted(9, TopicDeleted()),
     ],
 )
 def test_an_operation_done_again_changes_nothing(at: Rebuilt, again: Callable[[Rebuild], None]) -> None:
@@ -162,7 +162,7 @@ def test_an_operation_done_again_changes_nothing(at: Rebuilt, again: Callable[[R
 def test_operations_of_a_deleted_topic_are_passed_over(at: Rebuilt) -> None:
     at.created()
     at.under_test.appended(1, 1, [appended()])
-    at.under_test.topic_deleted(1)
+    at.under_test.topic_deleted(1, TopicDeleted())
     at.under_test.appended(1, 2, [appended()])
     at.under_test.records_deleted(1, 5, None)
     at.under_test.records_expired(1, 5)
@@ -178,7 +178,7 @@ def test_a_name_that_was_used_again_belongs_to_the_later_topic(at: Rebuilt) -> N
     at.under_test.topic_created(2, 1000, TopicCreated("t", FSYNC))
     at.under_test.appended(2, 1, [appended(b"2")])
     at.created()
-    at.under_test.topic_deleted(1)
+    at.under_test.topic_deleted(1, TopicDeleted())
     at.finish()
     assert (at.topic.topic_id, at.seqs()) == (2, [1])
 

@@ -27,8 +27,8 @@ def test_a_manual_priority_is_the_topics_priority() -> None:
 
 def test_what_is_staged_is_counted_until_it_is_not() -> None:
     staging = topic()
-    first = Staged(Batch([b"{}", b"{}"], [5, 6], [None] * 2, [None] * 2, [0, 0], 11), 1000, None, Commit())
-    second = Staged(Batch([b"{}"], [7], [None], [None], [0], 7), 1000, None, Commit())
+    first = Staged(Batch([b"{}", b"{}"], [5, 6], [None] * 2, [None] * 2, [0, 0], 11), 1000, None, Commit(), [])
+    second = Staged(Batch([b"{}"], [7], [None], [None], [0], 7), 1000, None, Commit(), [])
     staging.stage(first)
     staging.stage(second)
     assert (staging.staged_count, staging.staged_bytes) == (3, 18)

@@ -473,3 +473,28 @@ def test_a_match_reaches_into_every_block() -> None:
     log = long_log()
     assert log.delete_matching(TagMatch("3", is_prefix=False), 20_005) == 2001
     assert log.count == 25_000 - 2001
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("ts", "cursor"),
+    [(0, 0), (10, 0), (11, 2), (20, 2), (21, 4), (30, 4), (40, 4), (41, 9), (50, 9), (51, 9)],
+)
+def test_a_cursor_at_a_time_is_behind_the_last_older_record_and_before_what_a_crash_took(ts: int, cursor: int) -> None:
+    log = TopicLog()
+    append(log, record(), record(), ts=10)
+    append(log, record(), record(), ts=20)
+    log.lose(5, 8)
+    append(log, record(), ts=40)
+    log.lose(10, 12)
+    assert log.cursor_at(ts) == cursor
+
+
+def test_without_records_only_times_that_may_be_lost_are_before_the_head() -> None:
+    log = TopicLog()
+    append(log, record(), record(), ts=10)
+    log.evict(1, 0)
+    log.delete_before(3)
+    assert [log.cursor_at(ts) for ts in (5, 10, 11)] == [0, 0, 2]

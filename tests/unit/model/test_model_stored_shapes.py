@@ -5,12 +5,29 @@ import pytest
 from msgspec import Struct
 
 from topics.model.config import DEFAULT_CONFIG, Durability, TopicConfig
-from topics.model.image import KeyImage, SegmentImage, TopicImage
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
+from topics.model.gap import GapReason, LostRange
+from topics.model.image import KeyImage, RouterImage, SegmentImage, TopicImage
+from topics.model.operation import (
+    ConfigUpdated,
+    ForwardedLate,
+    HeadReserved,
+    RecordsDeleted,
+    RecordsExpired,
+    RouterChanged,
+    RouterDeleted,
+    RouterLag,
+    RouterPut,
+    SourceSkipped,
+    TopicCreated,
+    TopicDeleted,
+)
+from topics.model.router import Guarantee, RouterSettings
 from topics.model.tag_match import TagMatch
 
 SEGMENT = SegmentImage(1, 10, 500, 9, 450, 1000, 1009, sealed=True, cold=True)
 KEY = KeyImage("k", 3, 2, 1003)
+SETTINGS = RouterSettings(filter=TagMatch("x", is_prefix=True), guarantee=Guarantee.EXACTLY_ONCE)
+ROUTER = RouterImage(9, "a->b", 3, SETTINGS, 1000, 17, 12)
 IMAGE = TopicImage(
     topic_id=7,
     name="orders",
@@ -22,11 +39,14 @@ IMAGE = TopicImage(
     cap_lost_seq=1,
     ttl_lost_seq=0,
     crash_lost_seq=0,
-    lost_ranges=[(11, 12)],
+    lost_ranges=[LostRange(11, 12, GapReason.CRASH)],
     ceiling=64,
     last_write_ts=None,
     keys=[KEY],
     segments=[SEGMENT],
+    source_trim_lost_seq=1,
+    routers=[ROUTER],
+    hops={12: 1},
 )
 
 
@@ -49,10 +69,26 @@ def test_a_segment_without_its_later_fields_is_hot_and_not_cleared() -> None:
 @pytest.mark.parametrize(
     ("operation", "text"),
     [
-        (RecordsDeleted(5), b'{"before_seq":5,"match":null}'),
+        (RecordsDeleted(5), b'{"before_seq":5}'),
         (RecordsDeleted(5, TagMatch("x", is_prefix=True)), b'{"before_seq":5,"match":["x",true]}'),
+        (RecordsDeleted(seqs=[3, 7], node="w"), b'{"seqs":[3,7],"node":"w"}'),
         (HeadReserved(64), b'{"ceiling":64}'),
         (RecordsExpired(3), b'{"ttl_lost_seq":3}'),
+        (TopicDeleted(), b"{}"),
+        (TopicDeleted({4: 7}), b'{"forwarded":{"4":7}}'),
+        (RouterDeleted(9), b'{"router_id":9}'),
+        (RouterChanged(lag=RouterLag(9, 5)), b'{"lag":{"router_id":9,"cursor":5}}'),
+        (RouterChanged(late=ForwardedLate(5, 1000)), b'{"late":{"until_seq":5,"ts":1000}}'),
+        (
+            RouterChanged(skipped=SourceSkipped(4, 9, GapReason.SOURCE_TRIM)),
+            b'{"skipped":{"seq":4,"cursor":9,"reason":"source_trim"}}',
+        ),
+        (
+            RouterChanged(put=RouterPut(9, "r", 1, 2, SETTINGS, 1000, 5)),
+            b'{"put":{"router_id":9,"name":"r","source_id":1,"dest_id":2,"settings":{"preserve_node":true,'
+            b'"preserve_tag":true,"filter":["x",true],"allow_cycle":false,"guarantee":"exactly_once"},'
+            b'"created_ts":1000,"cursor":5}}',
+        ),
     ],
 )
 def test_an_operation_is_kept_as_documented(operation: Struct, text: bytes) -> None:

@@ -9,6 +9,8 @@ from msgspec import Raw
 from topics import limits
 from topics.api.readiness import Phase, Readiness
 from topics.engine.engine import Engine, Write
+from topics.engine.journal import NoJournal
+from topics.engine.queues import Claimer, Queues
 from topics.model.config import Durability, TopicConfigPatch, TopicType
 from topics.model.record import NewRecord
 from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
@@ -35,7 +37,11 @@ NAMES = [
     "topics_topic_bytes_live",
     "topics_topic_queue_ready",
     "topics_topic_queue_in_flight",
+    "topics_topic_queue_dead_lettered",
     "topics_topic_metrics_truncated",
+    "topics_router_lag",
+    "topics_router_forwarded_total",
+    "topics_router_metrics_truncated",
     "topics_wal_frames_total",
     "topics_wal_batches_total",
     "topics_wal_fsyncs_total",
@@ -55,11 +61,12 @@ class Observed:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.engine = Engine(self.clock)
+        self.queues = Queues(self.engine, self.clock, NoJournal())
         self.readiness = Readiness()
         self.wal = WalMetrics()
         self.live = LiveMetrics()
         self.metrics = ServerMetrics(
-            self.engine, self.clock, self.readiness, wal=lambda: self.wal, live=lambda: self.live
+            self.engine, self.queues, self.clock, self.readiness, wal=lambda: self.wal, live=lambda: self.live
         )
 
     def write(self, topic: str, count: int) -> None:
@@ -124,8 +131,12 @@ def test_queues_have_counters_of_their_own(at: Observed) -> None:
     at.engine.put_topic("q", TopicConfigPatch(type=TopicType.QUEUE))
     at.write("q", 2)
     at.write("log", 1)
+    at.queues.claim(at.engine.topic("q"), (Claimer("w", 1),))
     assert at.sample("topics_queue_topics") == "1"
-    assert at.sample('topics_topic_queue_ready{topic="q"}') == "2"
+    assert at.sample("topics_queue_leases_in_flight") == "1"
+    assert at.sample('topics_topic_queue_ready{topic="q"}') == "1"
+    assert at.sample('topics_topic_queue_in_flight{topic="q"}') == "1"
+    assert at.sample('topics_topic_queue_dead_lettered{topic="q"}') == "0"
     assert 'topics_topic_queue_ready{topic="log"}' not in at.text()
 
 
@@ -148,13 +159,11 @@ def test_uptime_is_what_has_passed_whatever_the_wall_clock_says(at: Observed) ->
 
 
 def test_what_other_parts_count_is_shown(at: Observed) -> None:
-    at.live = LiveMetrics(routers=1, queue_leases_in_flight=2, sse_connections=3, watch_sessions=4, pressure=0.12345)
+    at.live = LiveMetrics(sse_connections=3, watch_sessions=4, pressure=0.12345)
     at.wal = WalMetrics(frames_total=5, queue_depth_peak=6, read_only=1)
     shown = [
         at.sample(name)
         for name in (
-            "topics_routers",
-            "topics_queue_leases_in_flight",
             "topics_sse_connections",
             "topics_watch_sessions",
             "topics_pressure",
@@ -163,7 +172,7 @@ def test_what_other_parts_count_is_shown(at: Observed) -> None:
             "topics_wal_read_only",
         )
     ]
-    assert shown == ["1", "2", "3", "4", "0.1235", "5", "6", "1"]
+    assert shown == ["3", "4", "0.1235", "5", "6", "1"]
 
 
 def test_the_histogram_is_cumulative_and_ends_with_all(at: Observed) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from file_readings import FileReading, assert_as_served, kinds, read_partitions, read_topic
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from topics.engine.queues import Claimer
 from topics.errors import TopicNotFound
 from topics.model.gap import Gap, GapReason
 from topics.model.record import NewRecord
@@ -51,7 +52,7 @@ def rich(numbers: range) -> list[NewRecord]:
             Raw(json.dumps({"n": number, "text": "żółw"}, ensure_ascii=False).encode()),
             tag=f"tag.{number % 3}" if number & 1 else None,
             node=f"węzeł-{number % 2}" if number & 2 else None,
-            **({"meta": Raw(b'{"a":"%d","b":"\\u00e9"}' % number)} if number & 4 else {}),
+            meta=Raw(b'{"a":"%d","b":"\\u00e9"}' % number) if number & 4 else UNSET,
         )
         for number in numbers
     ]
@@ -104,6 +105,28 @@ def test_deleted_records_are_left_out_before_and_after_their_bytes_are_set(tmp_p
     assert_as_served(server, files(tmp_path))
     server.checkpoint()
     server.checkpoint()
+    assert_as_served(server, files(tmp_path))
+
+
+def test_jobs_that_were_acked_or_moved_away_are_left_out(tmp_path: Path) -> None:
+    server = started(tmp_path, wal_shards=2)
+    server.put("orders", {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"} | FSYNC)
+    write_each(server, rich(range(10)))
+    server.write("orders", [NewRecord(Raw(b"0"), delay_ms=50)])
+    claim = Claimer("w", 4)
+    server.claim("orders", claim)
+    server.ack("orders", "w", [1, 3])
+    assert_as_served(server, files(tmp_path))
+    server.checkpoint()
+    server.nack("orders", "w", [2, 4])
+    server.claim("orders", claim)
+    server.ack("orders", "w", [6])
+    assert read_topic(files(tmp_path), "orders").seqs == [5, 7, 8, 9, 10, 11]
+    assert_as_served(server, files(tmp_path))
+    server.checkpoint()
+    assert_as_served(server, files(tmp_path))
+    server.redrive("orders")
+    assert read_topic(files(tmp_path), "dead").seqs == []
     assert_as_served(server, files(tmp_path))
 
 

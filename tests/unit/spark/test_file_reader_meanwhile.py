@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from file_readings import assert_as_served, read_partitions, read_topic
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from topics.model.gap import Gap, GapReason
 from topics.model.record import NewRecord
@@ -203,9 +203,9 @@ def test_whatever_happened_the_files_say_what_the_server_says(seed: int, monkeyp
         for _ in range(choice.choice((1, 1, 2, 7))):
             written += 1
             tag = choice.choice((None, "a", "a.b", "c"))
-            meta = {"meta": Raw(b'{"k":"%d"}' % written)} if choice.random() < 0.2 else {}
+            meta = Raw(b'{"k":"%d"}' % written) if choice.random() < 0.2 else UNSET
             data = Raw(json.dumps({"n": written, "t": "x" * choice.randrange(60)}).encode())
-            records.append(NewRecord(data, tag=tag, node=choice.choice((None, "n1")), **meta))
+            records.append(NewRecord(data, tag=tag, node=choice.choice((None, "n1")), meta=meta))
         server.write(choice.choice("xyz"), records, key=f"k{written}", config={"durability": choice.choice(classes)})
 
     classes = ("fsync", "disk", "memory")

@@ -6,13 +6,14 @@ import pytest
 from msgspec import Raw
 
 from topics.client.errors import UnexpectedReply
-from topics.client.replies import DiffReply, GapReply, RecordReply, StateReply
+from topics.client.replies import DiffReply, GapReply, StateReply
 from topics.errors import TopicNotFound
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.http_reader import read_range, seq_at
 from topics.spark.offsets import SeqRange
 from topics.spark.options import Filters
 from topics.spark.rows import Gap
+from topics.wire.responses import RecordReply
 
 ALL = Filters((), None)
 WANTED = SeqRange("t", 1, 4, 9)
@@ -106,3 +107,11 @@ def test_a_time_is_found_behind_deleted_records() -> None:
     assert seq_at(untyped, "t", 5) == 12
     untyped = ScriptedClient([], [reply(to=20)])
     assert seq_at(untyped, "t", 5) is None
+
+
+def test_what_is_lost_where_a_time_begins_may_be_of_that_time() -> None:
+    lost = reply(12, to=12, gap=(5, 11, "crash"))
+    untyped: Any = ScriptedClient([], [lost])
+    assert seq_at(untyped, "t", 5) == 5
+    untyped = ScriptedClient([], [lost])
+    assert seq_at(untyped, "t", 5, behind_losses=True) == 12

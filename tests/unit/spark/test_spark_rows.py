@@ -8,7 +8,6 @@ from msgspec import Raw
 
 from topics import limits
 from topics.client.core import NewRecord
-from topics.client.replies import RecordReply
 from topics.model.gap import GapReason
 from topics.spark.errors import InvalidColumns
 from topics.spark.files import filtered
@@ -16,6 +15,7 @@ from topics.spark.options import Filters, TableSchema
 from topics.spark.rows import Gap, columns_of, gap_batch, gathered, record_batch
 from topics.spark.schema import arrow
 from topics.spark.writer import records_of
+from topics.wire.responses import RecordReply
 
 FULL = RecordReply(7, 1_700_000_000_123, Raw(b'{"b": 1.0,"a":1e400}'), "n", "t", {"k": "v", "l": "ü"})
 BARE = RecordReply(9, 1_700_000_000_124, Raw(b"null"))

@@ -5,9 +5,11 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from topics.client.errors import ServerUnreachable
+from topics.errors import Forbidden, StorageFailed, Throttled, TopicsError
 from topics.spark import source
 from topics.spark.errors import DataLoss
-from topics.spark.offsets import SeqRange, TopicRange
+from topics.spark.offsets import Position, SeqRange, TopicRange
 from topics.spark.options import Mode, ReadOptions, read_options
 from topics.spark.source import JsonOffsets, TopicsPartition, TopicsStreamReader
 
@@ -19,9 +21,16 @@ class FakeLog:
 
     def __init__(self, **topics: tuple[int, int]) -> None:
         self.topics = topics
+        self.stored: list[tuple[str, dict[str, Position]]] = []
+        self.refusal: TopicsError | None = None
 
     def ranges(self) -> dict[str, TopicRange]:
         return {name: TopicRange(epoch, 1, head) for name, (epoch, head) in self.topics.items()}
+
+    def store_cursor(self, name: str, offsets: dict[str, Position]) -> None:
+        self.stored.append((name, offsets))
+        if self.refusal is not None:
+            raise self.refusal
 
     def plan(self, ranges: list[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
         return ranges
@@ -105,3 +114,40 @@ def test_a_reader_travels_without_what_it_has_open(log: FakeLog) -> None:
     query = reader(apiKey="s3cret")
     query.initialOffset()
     assert pickle.loads(pickle.dumps(query)).__dict__["_log"] is None
+
+
+def test_progress_is_stored_only_under_a_name_that_was_given(log: FakeLog) -> None:
+    reader().commit(at(t1=(1, 5)))
+    assert log.stored == []
+
+
+def test_only_what_moved_is_stored(log: FakeLog) -> None:
+    named = reader(cursor="copier")
+    named.commit(at(t1=(1, 5), t2=(2, 7)))
+    named.commit(at(t1=(1, 9), t2=(2, 7)))
+    assert log.stored == [
+        ("copier", {"t1": Position(1, 5), "t2": Position(2, 7)}),
+        ("copier", {"t1": Position(1, 9)}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "refusal", [Forbidden("no write"), Throttled("too many", retry_after_s=1), StorageFailed("the disk is full")]
+)
+def test_a_cursor_that_cannot_be_stored_does_not_stop_the_query(
+    log: FakeLog, refusal: TopicsError, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = reader(cursor="copier")
+    log.refusal = refusal
+    named.commit(at(t1=(1, 5)))
+    named.commit(at(t1=(1, 6)))
+    assert len(log.stored) == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        f'the cursor "copier" is not stored any more in this run: {refusal.message}'
+    ]
+
+
+def test_a_server_that_is_gone_stops_the_query(log: FakeLog) -> None:
+    log.refusal = ServerUnreachable("nobody there")
+    with pytest.raises(ServerUnreachable):
+        reader(cursor="copier").commit(at(t1=(1, 5)))

@@ -1,6 +1,7 @@
 """A block in a sealed segment answers as the block in memory it was made from."""
 
 from array import array
+from collections.abc import Sequence
 
 import pytest
 from sealed_segments import COLD, FIRST_SEQ, FRAGMENTS, RECORDS, TOPIC_ID, reader_of, seal, segments_of
@@ -102,6 +103,13 @@ def test_it_answers_as_the_block_in_memory(options: ReadOptions, dead: list[int]
         TagMatch("z", is_prefix=False),
     ):
         assert sorted(ours.matching(match)) == sorted(theirs.matching(match))
+
+
+@pytest.mark.parametrize("chosen", [range(5), range(1, 3), [0, 2, 4], []], ids=str)
+def test_its_columns_are_those_of_the_block_in_memory(chosen: Sequence[int]) -> None:
+    found, expected = sealed().columns(chosen), in_memory().columns(chosen)
+    assert [list(column) for column in found] == [list(column) for column in expected]
+    assert len(found.fragments) == len(chosen)
 
 
 def test_a_delete_is_remembered_until_its_byte_is_set_and_a_loss_is_not() -> None:

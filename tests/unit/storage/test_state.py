@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from topics.model.config import DEFAULT_CONFIG
+from topics.model.gap import GapReason, LostRange
 from topics.model.image import SegmentImage, TopicImage
 from topics.storage.errors import UnknownVersion
 from topics.storage.state import STATE_FORMAT, decode_state, encode_state, encode_topic
@@ -21,7 +22,7 @@ def image(topic_id: int) -> TopicImage:
         cap_lost_seq=0,
         ttl_lost_seq=0,
         crash_lost_seq=0,
-        lost_ranges=[(2, 3)],
+        lost_ranges=[LostRange(2, 3, GapReason.CRASH)],
         ceiling=64,
         last_write_ts=1000,
         keys=[],

@@ -7,6 +7,16 @@ import pytest
 
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import DEFAULT_CONFIG
+from topics.model.lease_event import (
+    Claimed,
+    Delayed,
+    Extended,
+    Grant,
+    MoveBegun,
+    MoveGivenUp,
+    NumberedEvent,
+    Released,
+)
 from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.payload import split_payload
 from topics.model.record import render_fragment
@@ -105,6 +115,44 @@ def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
         (FrameKind.APPEND, HAS_TAG | DURABLE, 7, 6, 1000),
     ]
     assert [frame[5:8] for frame in frames] == [(b"n", b"", b"[1]\0{}"), (b"", b"x", b"2")]
+
+
+def test_a_delay_is_part_of_its_write(at: Journalled) -> None:
+    """Torn off, it would hold back whatever gets these seqs next."""
+    text, _ = render_fragment(5, 1000, None, b"1", b"")
+    at.heads.make_room(7)
+    delays = [Delayed([5], 1500)]
+    at.journal.append(7, 5, 1000, [text], [0], [None], [None], None, gated=True, delays=delays)
+    assert [(frame[0], frame[1] & BATCH_CONTINUES, frame[7]) for frame in at.frames()] == [
+        (FrameKind.LEASE, BATCH_CONTINUES, b'{"event":"delayed","seqs":[5],"ready_ms":1500}'),
+        (FrameKind.APPEND, 0, b"1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (
+            Claimed(3, [Grant("w", 9, 1500, [4, 5])], 6),
+            b'{"event":"claimed","number":3,"grants":[["w",9,1500,[4,5]]],"cursor":6}',
+        ),
+        (Released(4, [4], 0), b'{"event":"released","number":4,"seqs":[4],"ready_ms":0}'),
+        (Extended(5, [5], 1800), b'{"event":"extended","number":5,"seqs":[5],"deadline_ms":1800}'),
+        (
+            MoveBegun(6, [5], 8, "$move/7/6", True),
+            b'{"event":"move-begun","number":6,"seqs":[5],"dest_id":8,"key":"$move/7/6","dead_letters":true}',
+        ),
+        (MoveGivenUp(7, "$move/7/6"), b'{"event":"move-given-up","number":7,"key":"$move/7/6"}'),
+    ],
+)
+def test_a_lease_event_is_kept_as_documented(at: Journalled, event: NumberedEvent, text: bytes) -> None:
+    at.journal.lease(7, 1000, event, gated=False)
+    assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.LEASE, text)]
+
+
+def test_acked_jobs_are_one_delete(at: Journalled) -> None:
+    at.journal.delete_jobs(7, 1000, [4, 9], node="w", move=None, gated=True)
+    assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.DELETE, b'{"seqs":[4,9],"node":"w"}')]
 
 
 def test_the_last_record_of_a_write_carries_its_key(at: Journalled) -> None:

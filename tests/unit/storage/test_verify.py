@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 from msgspec import Raw, structs
 
-from topics.model.image import TopicImage
+from topics.model.gap import GapReason, LostRange
+from topics.model.image import RouterImage, TopicImage
 from topics.model.record import NewRecord
+from topics.model.router import RouterSettings
 from topics.storage import paths, snapshot
 from topics.storage.errors import NoDataDirectory
 from topics.storage.findings import Severity
@@ -237,8 +239,10 @@ def test_cold_segments_need_their_directory() -> None:
     [
         ({"cap_lost_seq": 9}, "evict_floor 10 is above earliest_seq 1"),
         ({"earliest_seq": 99}, "earliest_seq 99 is above head_seq 14 + 1"),
-        ({"lost_ranges": [(15, 16)]}, "lost range 15 to 16 is out of order"),
-        ({"lost_ranges": [(3, 2)]}, "lost range 3 to 2 is out of order"),
+        ({"lost_ranges": [LostRange(15, 16, GapReason.CRASH)]}, "lost range 15 to 16 is out of order"),
+        ({"lost_ranges": [LostRange(3, 2, GapReason.CRASH)]}, "lost range 3 to 2 is out of order"),
+        ({"routers": [RouterImage(9, "r", 77, RouterSettings(), 0, 0, 0)]}, "a source, topic 77, that is not there"),
+        ({"routers": [RouterImage(9, "r", 1, RouterSettings(), 0, 99, 0)]}, "at seq 99, beyond the head of its source"),
         ({"head_seq": 20}, "seqs 15 to 20 are in no segment and not lost"),
         ({"head_seq": 12}, "a segment goes on to seq 14, beyond head_seq 12"),
     ],

@@ -2,17 +2,18 @@
 
 from msgspec.json import encode
 
-from topics import limits
+from topics.api.accept import preferred
 from topics.api.call import Call
 from topics.api.http import Response, Streaming
 from topics.api.live import LiveConnections
 from topics.api.routing import Answer
 from topics.api.waiting import once_committed
-from topics.delivery.export_stream import ExportStream
+from topics.delivery.export_format import ArrowStream, ExportFormat, JsonLines
+from topics.delivery.export_stream import ExportStream, OffLoop
 from topics.delivery.hub import CallLater
 from topics.engine.engine import Engine
 from topics.engine.topic import NamedCursor, Topic
-from topics.errors import CursorNotFound, InvalidRequest
+from topics.errors import CursorNotFound, InvalidRequest, NotAcceptable
 from topics.wire.requests import PutCursorRequest
 from topics.wire.responses import (
     CursorList,
@@ -23,14 +24,16 @@ from topics.wire.responses import (
     LossOut,
 )
 
-NDJSON = b"application/x-ndjson"
+_FORMATS: dict[bytes, ExportFormat] = {JsonLines.media_type: JsonLines(), ArrowStream.media_type: ArrowStream()}
+_EXPORT_HEADERS = ((b"vary", b"accept"),)
 
 
 class BulkHandlers:
-    def __init__(self, engine: Engine, connections: LiveConnections, call_later: CallLater) -> None:
+    def __init__(self, engine: Engine, connections: LiveConnections, call_later: CallLater, off_loop: OffLoop) -> None:
         self._engine = engine
         self._connections = connections
         self._call_later = call_later
+        self._off_loop = off_loop
 
     def put_cursor(self, call: Call) -> Answer:
         topic, commit = self._engine.put_cursor(call.name, call.item, call.body(PutCursorRequest).seq)
@@ -64,13 +67,31 @@ class BulkHandlers:
     def export(self, call: Call) -> Response:
         query = call.query
         topic = self._engine.topic(call.name, touch=True)
-        from_seq = query.number("from_seq", 0, limits.U64_MAX)
-        to_seq = min(query.number("to_seq", topic.log.head_seq, limits.U64_MAX), topic.log.head_seq)
+        from_seq = query.seq("from_seq", 0)
+        to_seq = min(query.seq("to_seq", topic.log.head_seq), topic.log.head_seq)
         if from_seq > topic.log.head_seq:
             raise InvalidRequest.in_field("from_seq", f"is beyond the head of the topic, {topic.log.head_seq}")
+        media_type = _export_type(call.request.headers.get(b"accept"))
         release = self._connections.enter(call.key)
-        stream = ExportStream(self._engine, topic, from_seq, to_seq, self._call_later, release)
-        return Streaming(stream, NDJSON)
+        stream = ExportStream(
+            self._engine, topic, from_seq, to_seq, _FORMATS[media_type], self._off_loop, self._call_later, release
+        )
+        return Streaming(stream, media_type, _EXPORT_HEADERS)
+
+
+def _export_type(accept: bytes | None) -> bytes:
+    """Lines of JSON unless the client wants Arrow more, and has it."""
+    known = tuple(_FORMATS)
+    there = known if ArrowStream.is_there() else (JsonLines.media_type,)
+    chosen = preferred(accept, there)
+    if chosen is not None:
+        return chosen
+    if preferred(accept, known) is not None:
+        raise NotAcceptable(
+            'this server has no Arrow: install it there with pip install "topics[spark]", or send '
+            f"Accept: {JsonLines.media_type.decode()}"
+        )
+    raise NotAcceptable(f"send Accept: {' or '.join(kind.decode() for kind in known)}")
 
 
 def _cursor_fields(topic: Topic, name: str, cursor: NamedCursor) -> tuple[str, str, int, int, int, int]:

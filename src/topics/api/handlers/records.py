@@ -53,7 +53,9 @@ class RecordHandlers:
             if body.disable_backpressure and "limit" not in error.detail:
                 return self._when_there_is_room(call, write, with_seqs)
             raise
-        return _written(call, appended, with_seqs, throttle_wait_ms=0.0)
+        if appended.commit is None:
+            return _write_response(call, appended, with_seqs, 0.0, 0.0)
+        return _written(call, appended, with_seqs, 0.0)
 
     async def _when_there_is_room(self, call: Call, write: Write, with_seqs: bool) -> Response:
         """A writer that would rather wait than be refused: tries again until the disk has caught up."""
@@ -69,7 +71,7 @@ class RecordHandlers:
                 if "limit" in error.detail or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
                     raise
             else:
-                answer = _written(call, appended, with_seqs, throttle_wait_ms=waited_ms)
+                answer = _written(call, appended, with_seqs, waited_ms)
                 return answer if isinstance(answer, Response) else await answer
 
     def diff(self, call: Call) -> Answer:
@@ -147,7 +149,7 @@ def _header_key(value: bytes) -> str | None:
         raise InvalidRequest.in_field("Idempotency-Key", "the header is not valid UTF-8") from None
 
 
-def _written(call: Call, appended: Appended, with_seqs: bool, *, throttle_wait_ms: float) -> Answer:
+def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Answer:
     """The answer to a write, as soon as its class allows to give it."""
     if appended.commit is None:
         return _write_response(call, appended, with_seqs, 0.0, throttle_wait_ms)
@@ -175,12 +177,12 @@ def _write_response(
             appended.first_seq,
             appended.record_count,
             appended.topic.log.head_seq,
-            created=appended.created,
-            deduped=appended.deduped,
-            with_seqs=with_seqs,
-            total_ms=call.elapsed_ms(),
-            wal_append_ms=appended.journal_ns / 1e6,
-            fsync_ms=fsync_ms,
-            throttle_wait_ms=throttle_wait_ms,
+            appended.created,
+            appended.deduped,
+            with_seqs,
+            call.elapsed_ms(),
+            appended.journal_ns / 1e6,
+            fsync_ms,
+            throttle_wait_ms,
         ),
     )

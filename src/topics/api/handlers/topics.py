@@ -1,18 +1,20 @@
 """Topics themselves: create and configure, state, list, delete."""
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.json import encode
 
 from topics import limits
 from topics.api.call import Call
 from topics.api.cursor import decode_cursor, encode_cursor
 from topics.api.http import Response
+from topics.api.narrowing import narrowed
 from topics.api.routing import Answer
 from topics.api.waiting import once_committed
 from topics.clock import Clock
 from topics.engine.engine import Engine
+from topics.engine.queues import Queues
 from topics.engine.topic import Topic
-from topics.model.config import TopicConfigPatch, TopicType
+from topics.model.config import TopicConfigPatch
 from topics.wire.responses import (
     DeleteTopicResponse,
     PutTopicResponse,
@@ -24,8 +26,9 @@ from topics.wire.responses import (
 
 
 class TopicHandlers:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, engine: Engine, queues: Queues, clock: Clock) -> None:
         self._engine = engine
+        self._queues = queues
         self._clock = clock
 
     def put(self, call: Call) -> Answer:
@@ -56,7 +59,7 @@ class TopicHandlers:
             last_read_ts=topic.last_read_ts,
             epoch=topic.topic_id,
             performance=call.performance(),
-            queue=_queue_counters(topic) if topic.config.type is TopicType.QUEUE else UNSET,
+            queue=self._queue_counters(topic),
         )
         return Response(200, encode(reply))
 
@@ -65,13 +68,13 @@ class TopicHandlers:
         prefix = query.text("prefix")
         page = self._engine.page_of_topics(
             after=decode_cursor(query.text("cursor")),
-            prefixes=_narrowed(call.key.prefixes, prefix),
+            prefixes=narrowed(call.key.prefixes, prefix),
             page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
             touch=query.boolean("touch", default=False),
         )
         now_ms = self._clock.now_ms()
         reply = TopicPage(
-            [_summary(topic, now_ms) for topic in page.topics],
+            [self._summary(topic, now_ms) for topic in page.topics],
             call.performance(),
             encode_cursor(page.last_name) if page.more else UNSET,
         )
@@ -81,34 +84,25 @@ class TopicHandlers:
         removed = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
 
         def reply() -> Response:
-            return Response(200, encode(DeleteTopicResponse(call.name, removed.deleted, [], call.performance())))
+            routers = list(removed.routers_removed)
+            return Response(200, encode(DeleteTopicResponse(call.name, removed.deleted, routers, call.performance())))
 
         return once_committed(removed.commit, reply)
 
+    def _summary(self, topic: Topic, now_ms: int) -> TopicSummary:
+        log = topic.log
+        return TopicSummary(
+            topic.name,
+            log.head_seq,
+            log.earliest_seq,
+            log.count,
+            log.bytes,
+            topic.config.durable,
+            topic.effective_priority(now_ms),
+            self._queue_counters(topic),
+        )
 
-def _summary(topic: Topic, now_ms: int) -> TopicSummary:
-    log = topic.log
-    return TopicSummary(
-        topic.name,
-        log.head_seq,
-        log.earliest_seq,
-        log.count,
-        log.bytes,
-        topic.config.durable,
-        topic.effective_priority(now_ms),
-    )
-
-
-def _queue_counters(topic: Topic) -> QueueCounters:
-    """Nothing leases jobs yet, so every live one is ready."""
-    return QueueCounters(ready=topic.log.count, in_flight=0, dead_lettered=0)
-
-
-def _narrowed(allowed: tuple[str, ...], prefix: str) -> tuple[str, ...]:
-    """What is left of the allowed prefixes when only names with `prefix` are asked for."""
-    narrowed = [prefix if prefix.startswith(one) else one for one in allowed if _overlap(one, prefix)]
-    return tuple(narrowed)
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+    def _queue_counters(self, topic: Topic) -> QueueCounters | UnsetType:
+        if topic.queue is None:
+            return UNSET
+        return QueueCounters(*self._queues.counts(topic))

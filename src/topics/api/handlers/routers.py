@@ -1,0 +1,114 @@
+"""Routers: create and change, show, list, delete."""
+
+from msgspec import UNSET
+from msgspec.json import encode
+
+from topics import limits
+from topics.api.call import Call
+from topics.api.cursor import decode_cursor, encode_cursor
+from topics.api.http import Response
+from topics.api.narrowing import narrowed
+from topics.api.routing import Answer
+from topics.api.waiting import once_committed
+from topics.engine.engine import Engine
+from topics.engine.router import Router
+from topics.model.router import RouterSettings
+from topics.model.tag_match import TagMatch, parse_match
+from topics.wire.requests import PutRouterRequest
+from topics.wire.responses import (
+    DeleteRouterResponse,
+    PutRouterResponse,
+    RouterPage,
+    RouterResponse,
+    RouterSummary,
+)
+
+
+class RouterHandlers:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def put(self, call: Call) -> Answer:
+        body = call.body(PutRouterRequest)
+        call.key.require_name(body.source)
+        call.key.require_name(body.dest)
+        settings = RouterSettings(
+            preserve_node=body.preserve_node,
+            preserve_tag=body.preserve_tag,
+            filter=None if body.filter is None else parse_match(body.filter, "filter"),
+            allow_cycle=body.allow_cycle,
+            guarantee=body.guarantee,
+        )
+        put = self._engine.put_router(call.name, body.source, body.dest, settings, create_dest=body.create_dest)
+
+        def reply() -> Response:
+            reply = PutRouterResponse(
+                router=put.router.name,
+                created=put.created,
+                source=body.source,
+                dest=body.dest,
+                preserve_node=settings.preserve_node,
+                preserve_tag=settings.preserve_tag,
+                filter=_filter(settings.filter),
+                allow_cycle=settings.allow_cycle,
+                guarantee=settings.guarantee,
+                performance=call.performance(),
+            )
+            return Response(201 if put.created else 200, encode(reply))
+
+        return once_committed(put.commit, reply)
+
+    def get(self, call: Call) -> Response:
+        router = self._engine.router(call.name)
+        settings = router.settings
+        reply = RouterResponse(
+            router=router.name,
+            source=router.source.name,
+            dest=router.dest.name,
+            preserve_node=settings.preserve_node,
+            preserve_tag=settings.preserve_tag,
+            filter=_filter(settings.filter),
+            allow_cycle=settings.allow_cycle,
+            guarantee=settings.guarantee,
+            forwarded_total=router.forwarded_total,
+            lag=router.lag,
+            performance=call.performance(),
+        )
+        return Response(200, encode(reply))
+
+    def list(self, call: Call) -> Response:
+        query = call.query
+        page = self._engine.page_of_routers(
+            after=decode_cursor(query.text("cursor")),
+            prefixes=narrowed(call.key.prefixes, query.text("prefix")),
+            page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
+            source=query.text("source"),
+            dest=query.text("dest"),
+        )
+        reply = RouterPage(
+            [_summary(router) for router in page.routers],
+            call.performance(),
+            encode_cursor(page.last_name) if page.more else UNSET,
+        )
+        return Response(200, encode(reply))
+
+    def delete(self, call: Call) -> Answer:
+        deleted, commit = self._engine.delete_router(call.name)
+
+        def reply() -> Response:
+            return Response(200, encode(DeleteRouterResponse(call.name, deleted, call.performance())))
+
+        return once_committed(commit, reply)
+
+
+def _summary(router: Router) -> RouterSummary:
+    return RouterSummary(
+        router.name, router.source.name, router.dest.name, router.settings.guarantee, router.forwarded_total
+    )
+
+
+def _filter(match: TagMatch | None) -> tuple[str, str, str] | None:
+    """The match as its longest form."""
+    if match is None:
+        return None
+    return ("tag", "Glob", f"{match.text}*") if match.is_prefix else ("tag", "Eq", match.text)

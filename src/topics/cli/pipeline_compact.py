@@ -1,0 +1,51 @@
+"""`topics pipeline compact`: small files of an archive become few large ones."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from topics.cli.pipeline_job import Common, PipelineJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from topics.spark.pipelines.compact import CompactSpec, CompactSummary
+    from topics.spark.pipelines.progress import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="the archive")
+    parser.add_argument("--file-mb", metavar="MB", type=int, default=128, help="of a merged file at most (128)")
+
+
+def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
+    from topics.spark.pipelines.compact import CompactSpec, check_spec  # noqa: PLC0415
+
+    wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb)
+    check_spec(wanted)
+    return wanted
+
+
+def run(spark: "SparkSession", wanted: "CompactSpec", progress: "Progress") -> "CompactSummary":
+    from topics.spark.pipelines.compact import compact  # noqa: PLC0415
+
+    return compact(spark, wanted, progress)
+
+
+def render(summary: "CompactSummary") -> str:
+    return (
+        f"{summary.directory}: {summary.files_before:,} files ({summary.size_bytes_before / 1e6:.1f} MB) are "
+        f"{summary.files_after:,} now ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
+        f"rewritten and compared, {summary.elapsed_ms / 1000:.1f} s"
+    )
+
+
+JOB = PipelineJob(
+    help="merge small files of an archive",
+    description="Merges files of an archive that follow each other in one topic and date. The records stay what they "
+    "are: what is merged is read back and compared before it takes the place of its parts.",
+    add_arguments=add_arguments,
+    spec=spec,
+    run=run,
+    render=render,
+)

@@ -1,0 +1,59 @@
+"""What a job of `topics pipeline` is to the command line. Each job is a module with one of these as `JOB`.
+
+Nothing of Spark is imported before a job is asked for and its arguments are read: `spec`, `run` and `render` import
+what they need themselves.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from topics.errors import TopicsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from topics.spark.options import Server
+    from topics.spark.pipelines.progress import Progress
+
+
+class InvalidArguments(TopicsError):
+    """The arguments contradict each other or one of them is malformed. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The options every job has. `server()` of a job without one is never called."""
+
+    url: str
+    api_key: str | None
+    master: str
+    settings: Mapping[str, str]
+    checkpoint: str | None
+
+    def server(self) -> "Server":
+        """The server of `--url`, once it answered: an address nobody listens at is refused before Spark starts."""
+        from topics.spark.pipelines.preflight import reachable_server  # noqa: PLC0415
+
+        return reachable_server(self.url, self.api_key)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineJob:
+    """`spec` makes the job's typed spec from its arguments and checks all that can be checked without Spark; it raises
+    a `TopicsError` that says what to do. `run` does the job and returns a summary; `render` is the summary for people,
+    `status` the exit status it stands for. `takes_checkpoint`: whether `--checkpoint` means something to it.
+    `needs_session` is False for jobs that start no Spark session of their own: they get None."""
+
+    help: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    spec: Callable[[argparse.Namespace, Common], Any]
+    run: Callable[["SparkSession", Any, "Progress"], Struct]
+    render: Callable[[Any], str]
+    status: Callable[[Any], int] = lambda summary: 0
+    takes_checkpoint: bool = False
+    needs_session: bool = True

@@ -1,0 +1,154 @@
+"""`topics pipeline query "SELECT …"`."""
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
+from topics.cli.table import counted
+
+if TYPE_CHECKING:
+    from topics.spark.pipelines.query import QuerySpec, QuerySummary
+
+CELL_CHARS_MAX = 80
+TABLE_ROWS_MAX = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sql", metavar="SQL", help="a query; topics are views: shop.orders is shop_orders")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", default=[], help="a topic to have as a view (those the SQL names)"
+    )
+    parser.add_argument(
+        "--archive", metavar="DIR", help="an archive, as the view archive, and each topic of it as archive_TOPIC"
+    )
+    parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="of the rows (table)")
+
+
+def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
+    from topics.spark.pipelines.preflight import require_topics  # noqa: PLC0415
+    from topics.spark.pipelines.query import QuerySpec  # noqa: PLC0415
+    from topics.spark.pipelines.query_views import names_of_views  # noqa: PLC0415
+
+    if args.json:
+        raise InvalidArguments("--json is the summary of a job; rows as JSON are --format json")
+    # An archive needs no server.
+    server = common.server() if args.topic or args.archive is None else None
+    if server is not None:
+        require_topics(server, args.topic)
+    names_of_views(args.topic)
+    archive = None if args.archive is None else os.path.abspath(args.archive)
+    if archive is not None:
+        from topics.spark.pipelines import manifest  # noqa: PLC0415
+
+        manifest.load(archive)
+    return QuerySpec(args.sql, server, tuple(args.topic), archive, PRINTERS[args.format])
+
+
+def run(spark: Any, wanted: "QuerySpec", progress: Any) -> "QuerySummary":
+    from topics.spark.pipelines.query import query  # noqa: PLC0415
+
+    summary = query(spark, wanted, progress)
+    for loss in summary.losses:
+        gap = f"{loss.gap_from:,} to {loss.gap_to:,} ({loss.reason})"
+        print(f"topics: {loss.topic} lost seqs {gap}; no query sees them", file=sys.stderr)
+    return summary
+
+
+def print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """One object a line."""
+    count = 0
+    for row in rows:
+        print(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False))
+        count += 1
+    return count
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    count = 0
+    for row in rows:
+        writer.writerow(["" if value is None else _text(value) for value in row])
+        count += 1
+    return count
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Columns that line up: numbers to the right. A thousand rows, then it says that there are more."""
+    kept = list(islice(rows, TABLE_ROWS_MAX + 1))
+    cells = [["NULL" if value is None else _short(_text(value)) for value in row] for row in kept[:TABLE_ROWS_MAX]]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    right = [
+        all(isinstance(row[at], (int, float, Decimal)) or row[at] is None for row in kept) and bool(kept)
+        for at in range(len(columns))
+    ]
+    rule = ["─" * width for width in widths]
+    for line in chain([columns, rule], cells):
+        placed = [
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        print("  ".join(placed).rstrip())
+    if len(kept) > TABLE_ROWS_MAX:
+        print("… and more: the table ends here; --format json or csv has all of them")
+        return TABLE_ROWS_MAX
+    print(f"({counted(len(kept), 'row')})")
+    return len(kept)
+
+
+def _short(text: str) -> str:
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= CELL_CHARS_MAX else f"{text[: CELL_CHARS_MAX - 1]}…"
+
+
+def _text(value: object) -> str:
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(value: object) -> Any:
+    """As JSON has it: times as ISO 8601, VARIANTs as what they hold, decimals as numbers are written."""
+    if hasattr(value, "toPython"):
+        return _plain(value.toPython())
+    if hasattr(value, "asDict"):
+        return {name: _plain(part) for name, part in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime):
+        # PySpark hands times over in the time zone of this machine, without saying so.
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
+
+
+def render(summary: "QuerySummary") -> str:
+    return ""  # the rows are all there is to say
+
+
+PRINTERS = {"table": print_table, "json": print_json, "csv": print_csv}
+
+JOB = PipelineJob(
+    help="SQL over topics and archives",
+    description="Spark SQL. Each topic is a view named like it, with an underscore for every other character than "
+    "letters, digits and underscores. Columns: topic, seq, ts, node, tag, meta, data (JSON text) and v (the same as a "
+    "VARIANT: v:order.total::double).",
+    add_arguments=add_arguments,
+    spec=spec,
+    run=run,
+    render=render,
+)

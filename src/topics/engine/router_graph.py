@@ -1,0 +1,98 @@
+"""All routers by name, and how they join topics.
+
+A topic has one source at most, so going against the arrows from any topic is a walk, not a search. Cycles are rings:
+every topic on one has its source on it, too.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+
+from topics.engine.registry import names_after
+from topics.engine.router import Router
+from topics.engine.topic import Topic
+
+
+def source_of(topic: Topic) -> Topic | None:
+    """Where the topic's routers take their records from, if it has any."""
+    for router in topic.inbound.values():
+        return router.source
+    return None
+
+
+def upstream(topic: Topic) -> list[Topic]:
+    """The topic, its source, the source of that, and so on; each once."""
+    chain = {topic: None}
+    source = source_of(topic)
+    while source is not None and source not in chain:
+        chain[source] = None
+        source = source_of(source)
+    return list(chain)
+
+
+def link(router: Router) -> None:
+    """The router begins to work."""
+    router.dest.inbound[router.router_id] = router
+    router.source.outbound[router.router_id] = router
+    _mark_ring(router)
+
+
+def unlink(router: Router) -> None:
+    router.dest.inbound.pop(router.router_id, None)
+    router.source.outbound.pop(router.router_id, None)
+    if router.ring and source_of(router.dest) is None:
+        # It was the only one that closed the ring.
+        chain = [router.dest, *upstream(router.source)]
+        for topic in chain:
+            topic.hops.clear()
+            for each in topic.inbound.values():
+                each.ring = 0
+
+
+def mark_rings(routers: Iterable[Router]) -> None:
+    """Finds all rings anew."""
+    routers = list(routers)
+    for router in routers:
+        router.ring = 0
+    for router in routers:
+        _mark_ring(router)
+        if not router.ring:
+            router.dest.hops.clear()
+
+
+def _mark_ring(router: Router) -> None:
+    chain = upstream(router.source)
+    if router.dest in chain:
+        members = chain[: chain.index(router.dest) + 1]
+        for topic in members:
+            for each in topic.inbound.values():
+                if each.source in members:
+                    each.ring = len(members)
+
+
+class RouterRegistry:
+    __slots__ = ("_by_name", "_names")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Router] = {}
+        self._names: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[Router]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Router | None:
+        return self._by_name.get(name)
+
+    def add(self, router: Router) -> None:
+        self._by_name[router.name] = router
+        insort(self._names, router.name)
+
+    def remove(self, name: str) -> None:
+        del self._by_name[name]
+        del self._names[bisect_left(self._names, name)]
+
+    def after(self, name: str, prefixes: tuple[str, ...]) -> Iterator[Router]:
+        """Routers named after `name` that begin with one of `prefixes`, in the order of their names."""
+        return (self._by_name[each] for each in names_after(self._names, name, prefixes))

@@ -1,0 +1,374 @@
+"""`archive`: topics as Parquet, incremental and exactly once.
+
+A round reads what came since the last commit with the `topics` source, writes it under `staging`, reads it back,
+accounts for every seq (record, lost or deleted) and commits it (`archive_store`). Where the next round begins is in
+the manifest and nowhere else: nothing is archived twice, and nothing is left out.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct, json
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topics.clock import Clock, SystemClock
+from topics.errors import TopicNotFound
+from topics.spark import offsets
+from topics.spark.errors import InvalidOption
+from topics.spark.log import Log, open_log
+from topics.spark.offsets import Position, SeqRange
+from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
+from topics.spark.pipelines import archive_files
+from topics.spark.pipelines.archive_columns import (
+    INFER,
+    RECORD_NAMES,
+    columns_of,
+    date_of,
+    described,
+    typed,
+    unfit_of,
+)
+from topics.spark.pipelines.archive_identity import require_same_topic
+from topics.spark.pipelines.archive_store import ArchiveStore, StagedFile, open_archive
+from topics.spark.pipelines.errors import SchemaDiffers, SeqsUnaccounted, TopicChanged
+from topics.spark.pipelines.manifest import (
+    ArchivedLoss,
+    TopicCut,
+    lost_seqs,
+    merged_losses,
+)
+from topics.spark.pipelines.progress import Progress, Silent
+from topics.spark.rows import Gap
+from topics.wire.arrow import RECORD, TOMBSTONE
+
+FILE_MB_DEFAULT = 256
+FILE_RECORDS_MIN, FILE_RECORDS_MAX = 1_000, 5_000_000
+SAMPLE_RECORDS = 10_000
+RECORD_BYTES_GUESS = 256
+WAVES = 2
+"""Files a core writes in one round: enough to keep all of them busy, few enough to commit often."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSpec:
+    """`origin`: a server, or the files of one. Either `topics` or `prefix`. `schema`: empty, columns such as
+    `sku string, total bigint`, `infer`, or `variant`. `file_mb`: JSON text in a file, before compression."""
+
+    origin: Server | Files
+    directory: str
+    topics: tuple[str, ...] = ()
+    prefix: str | None = None
+    schema: str = ""
+    follow: bool = False
+    interval_s: float = 5.0
+    file_mb: int = FILE_MB_DEFAULT
+    round_records: int | None = None
+    """Records of a round at most; what suits the number of cores if not given."""
+
+
+class ArchivedTopic(Struct, frozen=True):
+    """What this run added of a topic: seqs (from_seq, to_seq]."""
+
+    topic: str
+    from_seq: int
+    to_seq: int
+    records: int
+    lost: int
+    deleted: int
+    files: int
+    size_bytes: int
+
+
+class ArchiveSummary(Struct, frozen=True):
+    directory: str
+    archive_id: str
+    columns: str
+    topics: tuple[ArchivedTopic, ...]
+    records: int
+    commits: int
+    elapsed_ms: int
+    records_per_s: int
+
+
+Stop = Callable[[float], bool]
+"""Waits so many seconds; True when `follow` is to end."""
+
+
+def archive(
+    spark: SparkSession,
+    spec: ArchiveSpec,
+    progress: Progress | None = None,
+    *,
+    clock: Clock | None = None,
+    stop: Stop | None = None,
+) -> ArchiveSummary:
+    """Raises `ArchiveInUse`, `ArchiveOfAnotherServer`, `SchemaDoesNotFit`, `TargetDiskFull`, …: see `errors`."""
+    clock = clock or SystemClock()
+    read = read_options(source_options(spec), Mode.BATCH)
+    if spec.schema != INFER:
+        columns_of(spark, spec.schema, [])  # before there is a directory
+    with open_archive(spec.directory, clock) as store, open_log(read) as log:
+        return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
+
+
+def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
+    """What the `topics` source is asked for. The key goes as an option, which Spark does not show."""
+    options = dict(more)
+    match spec.origin:
+        case Server(url, api_key):
+            options["url"] = url
+            if api_key is not None:
+                options["apiKey"] = api_key.reveal()
+        case Files(path, cold_path):
+            options["path"] = path
+            if cold_path is not None:
+                options["coldPath"] = cold_path
+    if "subscribe" not in options:
+        if spec.prefix is not None:
+            options["subscribePrefix"] = spec.prefix
+        else:
+            options["subscribe"] = ",".join(spec.topics)
+    return options
+
+
+def _wait(duration_s: float) -> bool:
+    threading.Event().wait(duration_s)
+    return False
+
+
+class _Run:
+    def __init__(
+        self, spark: SparkSession, spec: ArchiveSpec, store: ArchiveStore, log: Log, progress: Progress, clock: Clock
+    ) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._store = store
+        self._log = log
+        self._progress = progress
+        self._clock = clock
+        self._done: dict[str, ArchivedTopic] = {}
+        self._commits = 0
+        self._file_records: dict[str, int] = {}
+
+    def run(self, stop: Stop) -> ArchiveSummary:
+        began_ns = self._clock.monotonic_ns()
+        target = self._heads()
+        self._require_archive(target)
+        self._progress.begin("archiving", None if self._spec.follow else self._lag(target))
+        while True:
+            archived = self._round(target)
+            if archived:
+                continue
+            if not self._spec.follow or stop(self._spec.interval_s):
+                break
+            target = self._heads()
+        self._progress.end()
+        elapsed_ns = max(self._clock.monotonic_ns() - began_ns, 1)
+        records = sum(topic.records for topic in self._done.values())
+        return ArchiveSummary(
+            self._spec.directory,
+            self._store.state.archive_id,
+            described(self._store.state.columns),
+            tuple(self._done[name] for name in sorted(self._done)),
+            records,
+            self._commits,
+            elapsed_ns // 1_000_000,
+            records * 1_000_000_000 // elapsed_ns,
+        )
+
+    def _heads(self) -> dict[str, Position]:
+        ranges = self._log.ranges()
+        for topic in self._spec.topics:
+            if topic not in ranges:
+                raise TopicNotFound(topic)
+        if self._spec.prefix is not None and not ranges and not self._spec.follow:
+            raise TopicNotFound(f"{self._spec.prefix}*")
+        heads = {topic: Position(found.epoch, found.head_seq) for topic, found in ranges.items()}
+        if self._store.exists:
+            for topic, head in heads.items():
+                require_same_topic(self._store.root, self._store.state, self._log, topic, head)
+        return heads
+
+    def _require_archive(self, heads: Mapping[str, Position]) -> None:
+        """The archive is there, whole, and has the columns asked for."""
+        schema = self._spec.schema
+        if not self._store.exists:
+            samples = (
+                [self._sample(topic, head) for topic, head in heads.items() if head.seq] if schema == INFER else []
+            )
+            self._store.create(columns_of(self._spark, schema, samples))
+            return
+        self._store.require_files()
+        if schema and schema != INFER:
+            columns = self._store.state.columns
+            given = columns_of(self._spark, schema, [])
+            if (given.kind, given.schema) != (columns.kind, columns.schema):
+                raise SchemaDiffers(self._store.root, described(columns), described(given))
+
+    def _sample(self, topic: str, head: Position) -> DataFrame:
+        earliest = self._log.ranges()[topic].earliest_seq
+        return self._source([SeqRange(topic, head.epoch, earliest - 1, min(head.seq, earliest + SAMPLE_RECORDS))])
+
+    def _source(self, ranges: Sequence[SeqRange], **more: str) -> DataFrame:
+        options = source_options(
+            self._spec,
+            subscribe=",".join(piece.topic for piece in ranges),
+            startingOffsets=_json({piece.topic: piece.start + 1 for piece in ranges}),
+            endingOffsets=_json({piece.topic: piece.end + 1 for piece in ranges}),
+            onDataLoss="rows",
+            **more,
+        )
+        return self._spark.read.format("topics").options(**options).load()
+
+    def _archived(self) -> dict[str, Position]:
+        return {name: Position(cut.epoch, cut.to_seq) for name, cut in self._store.state.topics.items()}
+
+    def _lag(self, target: Mapping[str, Position]) -> int:
+        return sum(piece.size for piece in self._waiting(target, None))
+
+    def _waiting(self, target: Mapping[str, Position], records_max: int | None) -> list[SeqRange]:
+        start = {name: at for name, at in self._archived().items() if name in target}
+        end = dict(target) if records_max is None else offsets.limited(start, target, records_max)
+        return offsets.ranges_between(start, end)
+
+    def _round(self, target: Mapping[str, Position]) -> bool:
+        """One commit; False when there is nothing to do."""
+        if not self._waiting(target, None):
+            return False
+        file_records = min(self._records_of_file(piece) for piece in self._waiting(target, None))
+        round_records = self._spec.round_records or file_records * self._spark.sparkContext.defaultParallelism * WAVES
+        ranges = self._waiting(target, round_records)
+        with self._store.staging() as staging:
+            self._write(ranges, staging, file_records)
+            staged = archive_files.checked_files(self._spark, f"{staging}/kind={RECORD}", self._store.state.columns)
+            losses = self._losses(staging)
+            cuts = [self._cut(piece, staged, losses) for piece in ranges]
+            self._require_unchanged(ranges)
+            self._store.append(cuts, staged, losses)
+        self._commits += 1
+        for cut in cuts:
+            self._note(cut, [entry for entry in staged if entry.file.topic == cut.topic])
+        self._progress.advance(sum(piece.size for piece in ranges), self._lag(target))
+        return True
+
+    def _records_of_file(self, piece: SeqRange) -> int:
+        known = self._file_records.get(piece.topic)
+        if known is None:
+            record_bytes = self._record_bytes(piece)
+            wanted = int(self._spec.file_mb * 1_000_000 / max(record_bytes, 1.0))
+            known = self._file_records[piece.topic] = min(max(wanted, FILE_RECORDS_MIN), FILE_RECORDS_MAX)
+        return known
+
+    def _record_bytes(self, piece: SeqRange) -> float:
+        """About how large a record is: the first ones of the range tell."""
+        few = piece._replace(end=min(piece.end, piece.start + FILE_RECORDS_MIN))
+        for share in self._log.plan([few], 1, None):
+            for found in self._log.read(share):
+                if not isinstance(found, Gap) and len(found):
+                    return float(found.data.nbytes / len(found))
+        return RECORD_BYTES_GUESS
+
+    def _write(self, ranges: Sequence[SeqRange], staging: str, file_records: int) -> None:
+        columns = self._store.state.columns
+        loss = F.to_json(F.struct("gap_from", "gap_to", "reason"), {"ignoreNullFields": "false"})
+        source = self._source(ranges, maxRecordsPerPartition=str(file_records))
+        records = source.withColumn("data", F.when(F.col("kind") == TOMBSTONE, loss).otherwise(F.col("data")))
+        frame = records.select("kind", "topic", date_of(F.col("ts")).alias("date"), *RECORD_NAMES, *typed(columns))
+        try:
+            archive_files.write_staged(frame, staging, ("kind", "topic", "date"))
+        except Exception as error:
+            unfit = unfit_of(error, columns)
+            if unfit is not None:
+                raise unfit from None
+            raise
+
+    def _losses(self, staging: str) -> list[ArchivedLoss]:
+        base = f"{staging}/kind={TOMBSTONE}"
+        if not any(True for _ in archive_files.staged_paths(base)):
+            return []
+        rows = self._spark.read.schema("data string, topic string").option("basePath", base).parquet(base).collect()
+        found = []
+        for row in rows:
+            gap = json.decode(row["data"], type=_Gap)
+            if gap.gap_to is None or gap.reason in {"recreated", "deleted_topic"}:
+                raise TopicChanged(row["topic"])
+            found.append(ArchivedLoss(row["topic"], gap.gap_from, gap.gap_to, gap.reason))
+        return merged_losses(found)
+
+    def _cut(self, piece: SeqRange, staged: Sequence[StagedFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
+        """What the round has of a topic, once every seq of it is accounted for."""
+        files = [entry for entry in staged if entry.file.topic == piece.topic]
+        at = piece.start
+        for entry in files:
+            file = entry.file
+            if file.first_seq <= at or file.count > file.last_seq - file.first_seq + 1:
+                raise SeqsUnaccounted(piece.topic, f"seqs {file.first_seq} to {file.last_seq} came twice")
+            at = file.last_seq
+        if at > piece.end:
+            raise SeqsUnaccounted(piece.topic, f"seq {at} came where {piece.end} was to be the last")
+        records = sum(entry.file.count for entry in files)
+        lost = lost_seqs(loss for loss in losses if loss.topic == piece.topic)
+        deleted = piece.size - records - lost
+        if deleted < 0:
+            raise SeqsUnaccounted(piece.topic, f"{records} records and {lost} lost are more than {piece.size} seqs")
+        return TopicCut(
+            topic=piece.topic,
+            epoch=piece.epoch,
+            from_seq=piece.start,
+            to_seq=piece.end,
+            records=records,
+            lost=lost,
+            deleted=deleted,
+            last=archive_files.last_record(files[-1].path) if files else None,
+        )
+
+    def _require_unchanged(self, ranges: Sequence[SeqRange]) -> None:
+        now = self._log.ranges()
+        for piece in ranges:
+            if piece.topic not in now or now[piece.topic].epoch != piece.epoch:
+                raise TopicChanged(piece.topic)
+
+    def _note(self, cut: TopicCut, staged: Sequence[StagedFile]) -> None:
+        before = self._done.get(cut.topic, ArchivedTopic(cut.topic, cut.from_seq, cut.from_seq, 0, 0, 0, 0, 0))
+        self._done[cut.topic] = ArchivedTopic(
+            cut.topic,
+            before.from_seq,
+            cut.to_seq,
+            before.records + cut.records,
+            before.lost + cut.lost,
+            before.deleted + cut.deleted,
+            before.files + len(staged),
+            before.size_bytes + sum(entry.file.size_bytes for entry in staged),
+        )
+
+
+class _Gap(Struct):
+    gap_from: int
+    gap_to: int | None = None
+    reason: str = ""
+
+
+def _json(value: Mapping[str, int]) -> str:
+    return json.encode(value).decode()
+
+
+def check_spec(spec: ArchiveSpec) -> None:
+    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, what `open_archive` raises, and what
+    reading the origin does."""
+    if bool(spec.topics) == (spec.prefix is not None):
+        raise InvalidOption("topics", "name topics or a prefix, not both and not none")
+    if spec.file_mb < 1 or spec.interval_s <= 0 or (spec.round_records or 1) < 1:
+        raise InvalidOption("file_mb", "sizes, intervals and rounds are greater than 0")
+    if os.path.isdir(spec.directory):
+        open_archive(spec.directory).close()
+    read: ReadOptions = read_options(source_options(spec), Mode.BATCH)
+    with open_log(read) as log:
+        ranges = log.ranges()
+    for topic in spec.topics:
+        if topic not in ranges:
+            raise TopicNotFound(topic)
+    if spec.prefix is not None and not ranges and not spec.follow:
+        raise TopicNotFound(f"{spec.prefix}*")

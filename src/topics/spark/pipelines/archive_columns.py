@@ -1,0 +1,151 @@
+"""The columns of an archive: those every record has, and `value`, what `data` says in types of Spark's.
+
+`data` is always there as the text it was. `value` is a struct (of a given or inferred schema) or a VARIANT.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DateType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from topics.spark.errors import InvalidOption
+from topics.spark.pipelines.errors import SchemaDoesNotFit
+from topics.spark.pipelines.manifest import ArchiveColumns, ColumnKind
+
+INFER = "infer"
+VARIANT = "variant"
+UNFIT = "_unfit"
+MS_PER_DAY = 86_400_000
+
+RECORD_COLUMNS = (
+    StructField("seq", LongType()),
+    StructField("ts", TimestampType()),
+    StructField("node", StringType()),
+    StructField("tag", StringType()),
+    StructField("meta", MapType(StringType(), StringType())),
+    StructField("data", StringType()),
+)
+RECORD_NAMES = tuple(column.name for column in RECORD_COLUMNS)
+
+_UNFIT_MARK = re.compile(r"topics-unfit:(\d+):([A-Za-z0-9._:-]+)")
+
+
+def columns_of(spark: SparkSession, wanted: str, samples: Sequence[DataFrame]) -> ArchiveColumns:
+    """What `--schema` says. `samples` are frames with a column `data`; only `infer` looks at them."""
+    match wanted:
+        case "":
+            return ArchiveColumns()
+        case "variant":
+            return ArchiveColumns(ColumnKind.VARIANT)
+        case "infer":
+            return ArchiveColumns(ColumnKind.STRUCT, _inferred(spark, samples).json())
+    try:
+        schema = StructType.fromDDL(wanted)
+    except (PySparkException, ValueError):
+        schema = StructType()
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise InvalidOption("schema", f"{wanted!r} is no schema; give columns such as 'sku string, total bigint'")
+    return ArchiveColumns(ColumnKind.STRUCT, schema.json(), strict=True)
+
+
+def _inferred(spark: SparkSession, samples: Sequence[DataFrame]) -> StructType:
+    texts = [row.data for sample in samples for row in sample.select("data").collect()]
+    found = spark.read.json(spark.sparkContext.parallelize(texts)).schema
+    fields = [field for field in found.fields if field.name != "_corrupt_record"]
+    if not fields:
+        raise InvalidOption("schema", "infer found no JSON objects to infer from; give the columns, or use variant")
+    return StructType(fields)
+
+
+def described(columns: ArchiveColumns) -> str:
+    """For people."""
+    match columns.kind:
+        case ColumnKind.NONE:
+            return "data only"
+        case ColumnKind.VARIANT:
+            return "value variant"
+        case ColumnKind.STRUCT:
+            return f"value {_struct(columns).simpleString()}"
+
+
+def file_schema(columns: ArchiveColumns) -> StructType:
+    """The columns in a file."""
+    match columns.kind:
+        case ColumnKind.NONE:
+            typed = []
+        case ColumnKind.VARIANT:
+            typed = [StructField("value", VariantType())]
+        case ColumnKind.STRUCT:
+            typed = [StructField("value", _struct(columns))]
+    return StructType([*RECORD_COLUMNS, *typed])
+
+
+def table_schema(columns: ArchiveColumns) -> StructType:
+    """The columns in a file and those in its path."""
+    partitions = [StructField("topic", StringType()), StructField("date", DateType())]
+    return StructType([*file_schema(columns).fields, *partitions])
+
+
+def date_of(ts: Column) -> Column:
+    """The day in UTC, whatever the session's time zone."""
+    return F.date_from_unix_date(F.floor(F.unix_millis(ts) / MS_PER_DAY).cast("int"))
+
+
+def typed(columns: ArchiveColumns) -> list[Column]:
+    """The column `value`, if there is one. A strict one fails the task when a record does not fit."""
+    match columns.kind:
+        case ColumnKind.NONE:
+            return []
+        case ColumnKind.VARIANT:
+            return [F.try_parse_json("data").alias("value")]
+        case ColumnKind.STRUCT:
+            schema = _struct(columns)
+    with_mark = StructType([*schema.fields, StructField(UNFIT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT}
+    parsed = F.from_json("data", with_mark, options)
+    value = F.struct(*(parsed[field.name].alias(field.name) for field in schema.fields))
+    fits = parsed[UNFIT].isNull()
+    if not columns.strict:
+        return [F.when(fits, value).alias("value")]
+    # A tombstone carries its range in `data`, which is nobody's record.
+    mark = F.concat(F.lit("topics-unfit:"), F.col("seq").cast("string"), F.lit(":"), F.col("topic"))
+    refused = F.raise_error(mark).cast(schema)
+    return [F.when(fits | (F.col("kind") != "record"), value).otherwise(refused).alias("value")]
+
+
+def unfit_of(error: Exception, columns: ArchiveColumns) -> SchemaDoesNotFit | None:
+    """The record that a strict schema refused, if that is what went wrong."""
+    found = _UNFIT_MARK.search(str(error))
+    return None if found is None else SchemaDoesNotFit(found[2], int(found[1]), described(columns))
+
+
+def row_hash() -> Column:
+    """A hash of all a record is. Nulls are told from empty texts, and a value from its neighbour's."""
+    return F.xxhash64(
+        F.col("seq"),
+        F.unix_millis("ts"),
+        F.isnull("node"),
+        F.col("node"),
+        F.isnull("tag"),
+        F.col("tag"),
+        F.isnull("meta"),
+        F.map_entries("meta"),
+        F.col("data"),
+    )
+
+
+def _struct(columns: ArchiveColumns) -> StructType:
+    return StructType.fromJson(json.loads(columns.schema))

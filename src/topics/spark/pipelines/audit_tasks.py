@@ -1,0 +1,213 @@
+"""What an audit does in tasks: reads shares of a topic, and compares files of an archive with what is live.
+
+A task gets a small value that names files and seqs, and gives one back with counts; no record leaves it. A picture is
+counts of seqs in `BUCKETS` equal parts of the topic's seq line.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from topics.errors import TopicsError
+from topics.spark.columns import Columns
+from topics.spark.file_partition import FilePartition, GapPiece
+from topics.spark.file_reader import read_partition
+from topics.spark.pipelines.archive_files import digest_of_file
+from topics.spark.pipelines.manifest import ArchivedFile
+
+BUCKETS = 200
+ARCHIVE_BATCH_ROWS = 65_536
+COMPARED = ("ts", "node", "tag", "data")
+
+Ints = NDArray[np.int64]
+
+
+def bucket_width(head_seq: int) -> int:
+    return max(1, -(-head_seq // BUCKETS))
+
+
+def buckets_of(seqs: Ints, width: int) -> Ints:
+    return np.bincount((seqs - 1) // width, minlength=BUCKETS)[:BUCKETS].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareDue:
+    """A part of a topic to read. `width`: seqs of a bucket."""
+
+    partition: FilePartition
+    width: int
+
+
+@dataclass(slots=True)
+class ShareRead:
+    """`deleted`: records that are there and marked."""
+
+    topic: str
+    read: int = 0
+    deleted: int = 0
+    lost: list[tuple[int, int, str]] = field(default_factory=list)
+    live: Ints = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
+    problems: list[str] = field(default_factory=list)
+
+
+def read_share(due: ShareDue) -> ShareRead:
+    partition = due.partition
+    found = ShareRead(partition.topic)
+    stored = sum(piece.end - piece.start + 1 for piece in partition.pieces if not isinstance(piece, GapPiece))
+    try:
+        for columns in read_partition(partition):
+            found.lost += [(gap.gap_from, gap.gap_to, str(gap.reason)) for gap in columns.gaps]
+            if len(columns):
+                found.read += len(columns)
+                found.live += buckets_of(columns.seq.to_numpy(), due.width)
+    except TopicsError as error:
+        found.problems.append(error.message)
+        return found
+    found.deleted = stored - found.read
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SpanDue:
+    """Seqs [start, end] of an archived topic, with the file that has them (None: the archive has none of them) and
+    where the same seqs are in the data directory."""
+
+    root: str
+    topic: str
+    start: int
+    end: int
+    file: ArchivedFile | None
+    partitions: tuple[FilePartition, ...]
+    width: int
+
+
+@dataclass(slots=True)
+class SpanCompared:
+    """`matched`: live and archived, and the same. `archived_only`: deleted or lost since."""
+
+    topic: str
+    matched: int = 0
+    archived_only: int = 0
+    archived: Ints = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
+    problems: list[str] = field(default_factory=list)
+
+
+def compare_span(due: SpanDue) -> SpanCompared:
+    found = SpanCompared(due.topic)
+    rows = _ArchivedRows(due, found)
+    try:
+        for partition in due.partitions:
+            for columns in read_partition(partition):
+                if len(columns):
+                    _compare(due, rows, columns, found)
+        rows.finish()
+    except (TopicsError, OSError, pa.ArrowException) as error:
+        found.problems.append(f"{due.file.path if due.file else due.topic}: {error}")
+    found.archived_only = rows.count - found.matched
+    return found
+
+
+class _ArchivedRows:
+    """The rows of a file in the order of seqs, as far as they are needed; what is passed is dropped."""
+
+    def __init__(self, due: SpanDue, found: SpanCompared) -> None:
+        self.count = 0
+        self._due = due
+        self._found = found
+        self._last_seq = due.start - 1
+        self._batches = self._read()
+        self._waiting: list[pa.RecordBatch] = []
+
+    def up_to(self, seq: int) -> pa.Table | None:
+        """The rows that were not given yet, at least to this seq if there are so many."""
+        while not self._waiting or self._waiting[-1].column("seq")[-1].as_py() < seq:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._waiting.append(batch)
+        return pa.Table.from_batches(self._waiting) if self._waiting else None
+
+    def drop_to(self, seq: int) -> None:
+        self._waiting = [batch for batch in self._waiting if batch.column("seq")[-1].as_py() > seq]
+
+    def finish(self) -> None:
+        for _ in self._batches:
+            pass
+        file = self._due.file
+        if file is not None and self.count != file.count:
+            self._found.problems.append(f"{file.path}: {self.count} records where the manifest has {file.count}")
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        file = self._due.file
+        if file is None:
+            return
+        path = os.path.join(self._due.root, file.path)
+        if not os.path.exists(path):
+            self._found.problems.append(f"{file.path}: missing")
+            return
+        if digest_of_file(path) != (file.size_bytes, file.file_xxh3):
+            self._found.problems.append(f"{file.path}: its bytes are not those the manifest has the checksum of")
+            return
+        columns = ["seq", "ts", "node", "tag", "meta", "data"]
+        for batch in pq.ParquetFile(path).iter_batches(ARCHIVE_BATCH_ROWS, columns=columns):
+            if not batch.num_rows:
+                continue
+            seqs = batch.column("seq").to_numpy()
+            if seqs[0] <= self._last_seq or (np.diff(seqs) <= 0).any() or seqs[-1] > self._due.end:
+                self._found.problems.append(f"{file.path}: its seqs are out of order or not those of the manifest")
+                return
+            self._last_seq = int(seqs[-1])
+            self.count += len(seqs)
+            self._found.archived += buckets_of(seqs, self._due.width)
+            yield batch
+
+
+def _compare(due: SpanDue, rows: _ArchivedRows, live: Columns, found: SpanCompared) -> None:
+    live_seqs = live.seq.to_numpy()
+    archived = rows.up_to(int(live_seqs[-1]))
+    archived_seqs = np.empty(0, np.int64) if archived is None else archived.column("seq").to_numpy()
+    at = np.searchsorted(archived_seqs, live_seqs)
+    there = np.zeros(len(live_seqs), bool)
+    inside = at < len(archived_seqs)
+    there[inside] = archived_seqs[at[inside]] == live_seqs[inside]
+    if not there.all():
+        missing = live_seqs[~there]
+        found.problems.append(
+            f'topic "{due.topic}": {len(missing)} live records are not in the archive, the first is seq {missing[0]}'
+        )
+    if archived is not None and there.any():
+        same = archived.take(pa.array(at[there]))
+        kept = pa.array(np.flatnonzero(there))
+        differ = _differing(same, live, kept)
+        found.matched += len(kept)
+        if differ.any():
+            first = int(live_seqs[there][np.flatnonzero(differ)[0]])
+            found.problems.append(
+                f'topic "{due.topic}": {int(differ.sum())} archived records differ from the live ones, '
+                f"the first is seq {first}"
+            )
+    rows.drop_to(int(live_seqs[-1]))
+
+
+def _differing(archived: pa.Table, live: Columns, kept: pa.Array) -> NDArray[np.bool_]:
+    differ = np.zeros(len(kept), bool)
+    for name in COMPARED:
+        theirs = archived.column(name).combine_chunks()
+        ours = getattr(live, name).take(kept)
+        if name == "ts":
+            theirs = theirs.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        same = pc.fill_null(pc.equal(theirs, ours), False)
+        neither = pc.and_(pc.is_null(theirs), pc.is_null(ours))
+        differ |= ~pc.or_(same, neither).to_numpy(zero_copy_only=False)
+    metas = archived.column("meta").combine_chunks()
+    ours = live.meta.take(kept)
+    if metas.null_count < len(metas) or ours.null_count < len(ours):
+        pairs = zip(metas.to_pylist(), ours.to_pylist(), strict=True)
+        differ |= np.fromiter((theirs != own for theirs, own in pairs), bool, len(kept))
+    return differ

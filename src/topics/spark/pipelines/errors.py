@@ -1,0 +1,109 @@
+"""What can go wrong in a bulk job, one class per condition. All leave the last good state."""
+
+from topics.spark.errors import PipelineError
+
+
+class ArchiveInUse(PipelineError):
+    """Another job writes to this archive. Wait for it, or stop it, then run again."""
+
+    def __init__(self, directory: str, holder: str) -> None:
+        by = f" by process {holder}" if holder else ""
+        super().__init__(f"{directory} is being written{by}: only one job at a time writes to an archive")
+
+
+class NotAnArchive(PipelineError):
+    """There is no manifest in the directory. Name one that `topics pipeline archive` has written."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory} is no archive: it has no manifest; name a directory that archive has written")
+
+
+class DirectoryNotEmpty(PipelineError):
+    """The target has files that no archive wrote. Nothing is ever written among them: name another directory."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f"{directory} is not empty and no archive (it has {name}): name another directory")
+
+
+class ManifestDamaged(PipelineError):
+    """A commit of the manifest is missing, changed or unreadable. Restore the directory `manifest` from a copy; the
+    records are untouched."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; restore it from a copy, or archive to another directory")
+
+
+class ArchiveDiffers(PipelineError):
+    """A file of the archive is not what its manifest says. Restore the file from a copy; `topics pipeline audit`
+    checks all of them."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} does not match the manifest: {reason}; restore it from a copy")
+
+
+class ArchiveOfAnotherServer(PipelineError):
+    """The archive has another topic of this name: of another server, or one that was deleted and made anew. Archive
+    to another directory."""
+
+    def __init__(self, directory: str, topic: str, reason: str) -> None:
+        super().__init__(
+            f'{directory} is an archive of another topic "{topic}" ({reason}): it is of another server, or the topic '
+            "was deleted and made anew; archive to another directory"
+        )
+
+
+class TopicNotArchived(PipelineError):
+    """The archive has no such topic. The message names those it has."""
+
+    def __init__(self, directory: str, topic: str, known: list[str]) -> None:
+        names = ", ".join(known[:20]) or "none"
+        super().__init__(f'{directory} has no topic "{topic}"; its topics: {names}')
+
+
+class SchemaDoesNotFit(PipelineError):
+    """A record is not what the schema says. Nothing of this round was archived: give a schema that fits, `infer` or
+    `variant`, in a new directory."""
+
+    def __init__(self, topic: str, seq: int, schema: str) -> None:
+        super().__init__(
+            f'seq {seq} of topic "{topic}" does not fit the schema {schema}; nothing of this round was archived'
+        )
+
+
+class SchemaDiffers(PipelineError):
+    """An archive has one schema. Leave `--schema` out to go on with it, or archive to another directory."""
+
+    def __init__(self, directory: str, archived: str, given: str) -> None:
+        super().__init__(
+            f"{directory} has the columns {archived}, not {given}: leave the schema out, or name another directory"
+        )
+
+
+class TargetDiskFull(PipelineError):
+    """There was no room for what was to be written; it was removed again. Free space and run again."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory}: no space left; free some and run again, the archive is as it was before")
+
+
+class SeqsUnaccounted(PipelineError):
+    """What was read does not make up the range that was asked for, so nothing was committed. Run again; if it
+    happens again, `topics pipeline audit` says where."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f'topic "{topic}": {reason}; nothing was committed, run again')
+
+
+class TopicChanged(PipelineError):
+    """The topic was deleted or made anew while it was archived. Run again to see what is there now."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" was deleted or made anew while it was read; nothing was committed')
+
+
+class ReplayInUse(PipelineError):
+    """Another replay of the same topic into the same target runs; two of them would mix. Wait for it, or stop it."""
+
+    def __init__(self, topic: str, into: str, holder: str) -> None:
+        by = f" by process {holder}" if holder else ""
+        super().__init__(f'"{topic}" is being replayed into "{into}"{by}: wait for it, or stop it, then run again')

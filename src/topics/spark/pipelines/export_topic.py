@@ -1,0 +1,139 @@
+"""`export`: a topic as files, in the order of seqs, with what it lost beside them.
+
+The columns are those of a DataFrame of the topic. The files have the names Spark gives them: sorted by name they are in
+the order of seqs. The directory appears when it is complete, and not before.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import pyspark.sql.functions as sf
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+from topics import limits
+from topics.spark.errors import InvalidOption
+from topics.spark.options import Server
+from topics.spark.pipelines.output_directory import DirectoryExists, OutputDirectory
+from topics.spark.pipelines.preflight import require_topics
+from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.source_files import FileFormat
+
+LOSSES = "_losses.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSpec:
+    """Both seqs are inclusive; None is the end there is."""
+
+    server: Server
+    topic: str
+    to: str
+    format: FileFormat = FileFormat.JSONL
+    from_seq: int | None = None
+    to_seq: int | None = None
+
+
+class Loss(Struct, frozen=True):
+    gap_from: int
+    gap_to: int | None
+    reason: str
+
+
+class ExportSummary(Struct, frozen=True):
+    """`losses` are seqs of the range that caps, TTLs or crashes took; deleted records are simply not there."""
+
+    topic: str
+    directory: str
+    format: str
+    records: int
+    from_seq: int
+    to_seq: int
+    losses: list[Loss]
+
+
+def check(spec: ExportSpec) -> None:
+    """What can be refused before Spark starts."""
+    require_topics(spec.server, [spec.topic])
+    if "://" not in spec.to and os.path.exists(spec.to):
+        raise DirectoryExists(spec.to)
+    _range(spec)
+
+
+def export_topic(spark: SparkSession, spec: ExportSpec, progress: Progress) -> ExportSummary:
+    """Raises `DirectoryExists` before anything is read."""
+    first, last = _range(spec)
+    with OutputDirectory(spark, spec.to) as output:
+        progress.begin(f"exporting {spec.topic}", last - first + 1)
+        seen = Observation("export")
+        rows = _rows(spark, spec, first, last).observe(
+            seen,
+            sf.count_if(sf.col("kind") == "record").alias("records"),
+            sf.collect_list(sf.when(sf.col("kind") == "tombstone", sf.struct("gap_from", "gap_to", "reason"))).alias(
+                "losses"
+            ),
+        )
+        _write(rows.where("kind = 'record'"), spec.format, output.partial)
+        output.name_files(spec.format)
+        losses = merged(Loss(*gap) for gap in seen.get["losses"])
+        output.write_text(LOSSES, "".join(f"{msgspec.json.encode(loss).decode()}\n" for loss in losses))
+        output.complete()
+    progress.advance(last - first + 1)
+    return ExportSummary(spec.topic, spec.to, spec.format, seen.get["records"], first, last, losses)
+
+
+def _range(spec: ExportSpec) -> tuple[int, int]:
+    """The seqs to export, from the very first on: what was lost before the oldest record is lost, too."""
+    with spec.server.client() as client:
+        head = client.state(spec.topic).head_seq
+    first = spec.from_seq or 1
+    last = head if spec.to_seq is None else min(spec.to_seq, head)
+    if head == 0:
+        raise InvalidOption("topic", f'"{spec.topic}" never had a record; there is nothing to export')
+    if first > last:
+        raise InvalidOption("from_seq", f"{first} is beyond the end, {last}")
+    return first, last
+
+
+def _rows(spark: SparkSession, spec: ExportSpec, first: int, last: int) -> DataFrame:
+    options = {
+        "url": spec.server.url,
+        "subscribe": spec.topic,
+        "startingOffsets": msgspec.json.encode({spec.topic: first}).decode(),
+        "endingOffsets": msgspec.json.encode({spec.topic: last + 1}).decode(),
+        "onDataLoss": "rows",
+        "minPartitions": str(spark.sparkContext.defaultParallelism),
+        "maxRecordsPerPartition": str(limits.EXPORT_FILE_RECORDS_MAX),
+    }
+    if spec.server.api_key is not None:
+        options["apiKey"] = spec.server.api_key.reveal()
+    return spark.read.format("topics").options(**options).load()
+
+
+def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
+    columns: list[str | Column] = ["topic", "seq", "ts", "node", "tag", "meta"]
+    match kind:
+        case FileFormat.JSONL:
+            # The payload goes in as the text it is: Spark would parse it and write it anew.
+            row = sf.to_json(sf.struct(*columns))
+            line = sf.concat(sf.expr("substring(row, 1, length(row) - 1)"), sf.lit(',"data":'), "data", sf.lit("}"))
+            rows.select(row.alias("row"), "data").select(line.alias("value")).write.text(path)
+        case FileFormat.CSV:
+            named = rows.select(*columns[:-1], sf.to_json("meta").alias("meta"), "data")
+            named.write.csv(path, header=True, escape='"')
+        case FileFormat.PARQUET:
+            rows.select(*columns, "data").write.parquet(path, compression="zstd")
+
+
+def merged(losses: Iterable[Loss]) -> list[Loss]:
+    """A loss that several tasks have come across is one loss."""
+    whole: list[Loss] = []
+    for loss in sorted(losses, key=lambda loss: loss.gap_from):
+        last = whole[-1] if whole else None
+        if last is not None and last.gap_to == loss.gap_from - 1 and last.reason == loss.reason:
+            whole[-1] = Loss(last.gap_from, loss.gap_to, loss.reason)
+        else:
+            whole.append(loss)
+    return whole

@@ -1,0 +1,246 @@
+"""`import`: rows of files become records of a topic, in the order of the files, each once however often it is run.
+
+Where a record comes from is in its `meta`: `import` is the content it is from and its row, or `key` the row's own key.
+So the topic itself says what is there, whoever imported it and however long ago; a job that was killed goes on behind
+the last row that arrived. A named cursor keeps where the first import began: nothing before it is looked at. Tasks
+read, check and encode; one connection appends, because a topic has one order.
+
+Commit point: a chunk is in the topic, whole, when its append returns. The append's idempotency key is a hash of the
+chunk, so one that was sent twice is added once. The file of rejects gets its name when the import is complete.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+import msgspec
+import pyspark.sql.functions as sf
+import xxhash
+from msgspec import Struct
+from pyspark.sql import DataFrame, Row, SparkSession, Window
+
+from topics.client.sync_client import SyncClient
+from topics.errors import CursorNotFound, TopicNotFound
+from topics.spark.errors import InvalidOption, ReplayDiffers
+from topics.spark.options import Server
+from topics.spark.pipelines import import_rows
+from topics.spark.pipelines.import_rows import Fields, Rejection, RowPlan
+from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.source_files import CsvOptions, NumberedRows, SourceFile, read_rows
+
+CURSOR = "import"
+
+_IMPORTED = f"meta['{import_rows.IMPORT_META}'] is not null or meta['{import_rows.KEY_META}'] is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSpec:
+    server: Server
+    files: tuple[SourceFile, ...]
+    into: str
+    fields: Fields
+    csv: CsvOptions
+    rejects: str
+
+
+class FileSummary(Struct, frozen=True):
+    """`already_there` rows were imported before; `duplicates` have a key that an earlier row had."""
+
+    file: str
+    rows: int
+    imported: int = 0
+    already_there: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+
+
+class ImportSummary(Struct, frozen=True):
+    topic: str
+    imported: int
+    already_there: int
+    duplicates: int
+    rejected: int
+    rejects: str | None
+    head_seq: int
+    files: list[FileSummary]
+
+
+def check(spec: ImportSpec) -> None:
+    """What can be refused before Spark starts."""
+    directory = os.path.dirname(os.path.abspath(spec.rejects))
+    if not os.access(directory, os.W_OK):
+        raise InvalidOption("rejects", f"{directory} is no directory this user may write to")
+    if spec.csv.schema is None and not spec.csv.header:
+        raise InvalidOption("schema", "a CSV file without a header needs one, such as id INT, name STRING")
+    if len(spec.csv.delimiter) != 1:
+        raise InvalidOption("delimiter", "is one character")
+
+
+def import_files(spark: SparkSession, spec: ImportSpec, progress: Progress) -> ImportSummary:
+    check(spec)
+    partial = f"{spec.rejects}.partial"
+    with spec.server.client() as client, open(partial, "w", encoding="utf-8") as rejects:
+        job = _Import(spark, spec, client, rejects, progress)
+        try:
+            files = [job.run(file) for file in spec.files]
+        finally:
+            rejects.close()
+            if not job.rejected:
+                os.remove(partial)
+        if job.rejected:
+            os.replace(partial, spec.rejects)
+        progress.end()
+        return ImportSummary(
+            topic=spec.into,
+            imported=sum(file.imported for file in files),
+            already_there=sum(file.already_there for file in files),
+            duplicates=sum(file.duplicates for file in files),
+            rejected=job.rejected,
+            rejects=spec.rejects if job.rejected else None,
+            head_seq=_head_seq(client, spec.into),
+            files=files,
+        )
+
+
+class _Import:
+    def __init__(
+        self, spark: SparkSession, spec: ImportSpec, client: SyncClient, rejects: TextIO, progress: Progress
+    ) -> None:
+        self.rejected = 0
+        self._spark = spark
+        self._spec = spec
+        self._client = client
+        self._rejects = rejects
+        self._progress = progress
+
+    def run(self, file: SourceFile) -> FileSummary:
+        self._progress.begin(f"reading {os.path.basename(file.path)}")
+        numbered = read_rows(self._spark, file, self._spec.csv)
+        before = self._imported_before()
+        if self._spec.fields.key is None:
+            return self._append_rows(file, numbered, before)
+        return self._append_keyed_rows(file, numbered, before)
+
+    def _imported_before(self) -> DataFrame | None:
+        """What earlier imports left in the topic, or None when there were none. Notes where the first one begins."""
+        topic = self._spec.into
+        try:
+            state = self._client.state(topic)
+        except TopicNotFound:
+            return None
+        try:
+            begin = self._client.cursor(topic, CURSOR).seq
+        except CursorNotFound:
+            # Never imported into, or killed right after the first append: the records tell.
+            first_time = state.head_seq == 0 or self._meta_after(0).limit(1).count() == 0
+            begin = state.head_seq if first_time else 0
+            self._client.put_cursor(topic, CURSOR, begin)
+        return self._meta_after(begin) if begin < state.head_seq else None
+
+    def _meta_after(self, seq: int) -> DataFrame:
+        topic, server = self._spec.into, self._spec.server
+        options = {
+            "url": server.url,
+            "subscribe": topic,
+            "startingOffsets": msgspec.json.encode({topic: seq + 1}).decode(),
+            "includeData": "false",
+            # What caps and TTLs took of an earlier import is told to those who read the topic.
+            "onDataLoss": "rows",
+            "minPartitions": str(self._spark.sparkContext.defaultParallelism),
+        }
+        if server.api_key is not None:
+            options["apiKey"] = server.api_key.reveal()
+        return self._spark.read.format("topics").options(**options).load().select("meta").where(_IMPORTED)
+
+    def _append_rows(self, file: SourceFile, numbered: NumberedRows, before: DataFrame | None) -> FileSummary:
+        done = 0 if before is None else _last_row(before, numbered.source)
+        plan = RowPlan(numbered.source, self._spec.fields, done)
+        chunks = numbered.frame.mapInArrow(
+            lambda batches: import_rows.chunk_batches(plan, import_rows.parse_rows(plan, batches)),
+            import_rows.CHUNK_SCHEMA,
+        )
+        return self._append(file, chunks, FileSummary(file.path, numbered.rows))
+
+    def _append_keyed_rows(self, file: SourceFile, numbered: NumberedRows, before: DataFrame | None) -> FileSummary:
+        plan = RowPlan(numbered.source, self._spec.fields, done=0)
+        parsed = numbered.frame.mapInArrow(
+            lambda batches: import_rows.parsed_batches(plan, batches), import_rows.PARSED_SCHEMA
+        )
+        first = sf.row_number().over(Window.partitionBy("key").orderBy("row"))
+        # Rows without a key are rejects and blanks; each stands for itself.
+        marked = parsed.withColumn("repeats", sf.col("key").isNotNull() & (first > 1))
+        if before is None:
+            marked = marked.withColumn("known", sf.lit(False))
+        else:
+            keys = before.select(sf.col("meta")[import_rows.KEY_META].alias("key")).where("key is not null").distinct()
+            marked = marked.join(keys.withColumn("known", sf.lit(True)), "key", "left").fillna(False, ["known"])
+        marked = marked.persist()
+        try:
+            counts = marked.agg(
+                sf.count_if("known").alias("known"), sf.count_if(sf.expr("repeats and not known")).alias("repeats")
+            ).first()
+            assert counts is not None
+            chunks = (
+                marked.where("not known and not repeats")
+                .drop("known", "repeats")
+                .sort("row")
+                .mapInArrow(
+                    lambda batches: import_rows.chunk_batches(plan, import_rows.read_parsed(batches)),
+                    import_rows.CHUNK_SCHEMA,
+                )
+            )
+            known = FileSummary(file.path, numbered.rows, already_there=counts.known, duplicates=counts.repeats)
+            return self._append(file, chunks, known)
+        finally:
+            marked.unpersist()
+
+    def _append(self, file: SourceFile, chunks: DataFrame, summary: FileSummary) -> FileSummary:
+        topic = self._spec.into
+        imported = skipped = rejected = 0
+        self._progress.begin(f"importing {os.path.basename(file.path)}", summary.rows)
+        for chunk in _in_order(chunks):
+            if chunk.records:
+                body = bytes(chunk.body)
+                key = f"import/{xxhash.xxh3_128_hexdigest(body)}"
+                reply = self._client.append(topic, msgspec.Raw(body), idempotency_key=key)
+                if reply.count != chunk.records:
+                    raise ReplayDiffers(topic, key, reply.count, chunk.records)
+                if reply.created:
+                    self._client.put_cursor(topic, CURSOR, 0)
+                imported += chunk.records
+            skipped += chunk.skipped
+            rejected += self._reject(file, chunk)
+            waiting = summary.rows - imported - skipped - rejected
+            self._progress.advance(chunk.records + chunk.skipped, lag=max(waiting, 0))
+        return msgspec.structs.replace(
+            summary, imported=imported, already_there=summary.already_there + skipped, rejected=rejected
+        )
+
+    def _reject(self, file: SourceFile, chunk: Row) -> int:
+        rejected = msgspec.json.decode(bytes(chunk.rejects), type=list[tuple[int, str, str]])
+        for row, reason, text in rejected:
+            self._rejects.write(msgspec.json.encode(Rejection(file.path, row, reason, text)).decode() + "\n")
+        self.rejected += len(rejected)
+        return len(rejected)
+
+
+def _in_order(frame: DataFrame) -> Iterator[Row]:
+    """Partition after partition, the next one already at work."""
+    return frame.toLocalIterator(prefetchPartitions=True)
+
+
+def _last_row(before: DataFrame, source: str) -> int:
+    """How many rows of this content are in the topic: they were appended in order, so the last one says it."""
+    origin = sf.col("meta")[import_rows.IMPORT_META]
+    row = sf.substring_index(origin, ":", -1).cast("long")
+    found = before.where(origin.startswith(f"{source}:")).agg(sf.max(row).alias("row")).first()
+    assert found is not None
+    return found.row or 0
+
+
+def _head_seq(client: SyncClient, topic: str) -> int:
+    try:
+        return client.state(topic).head_seq
+    except TopicNotFound:
+        return 0  # there was nothing to import

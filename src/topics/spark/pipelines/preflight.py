@@ -1,0 +1,44 @@
+"""What is checked before Spark starts: Spark takes seconds to say no, and says it in a hundred lines."""
+
+from collections.abc import Iterable
+
+from topics.client.core import RetryPolicy
+from topics.client.sync_client import SyncClient
+from topics.errors import TopicNotFound
+from topics.model.names import is_topic_name
+from topics.spark.errors import InvalidOption
+from topics.spark.options import Server, server_of
+
+# One quick look: whoever waits for a server that starts runs the job again.
+QUICK = RetryPolicy(attempts_max=2, total_ms_max=2000)
+
+
+def reachable_server(url: str, api_key: str | None) -> Server:
+    """Raises `InvalidOption` for a malformed address, `ServerUnreachable`, or the server's refusal of the key."""
+    server = server_of(url, api_key)
+    with _client(server) as client:
+        next(client.topics(), None)
+    return server
+
+
+def require_topics(server: Server, topics: Iterable[str]) -> None:
+    """Raises `InvalidOption` for what is no name, and `TopicNotFound`."""
+    with _client(server) as client:
+        for topic in topics:
+            if not is_topic_name(topic):
+                raise InvalidOption("topic", f"{topic[:80]!r} is not a topic name")
+            client.state(topic)
+
+
+def topics_with_prefix(server: Server, prefix: str) -> list[str]:
+    """Raises `TopicNotFound` when no topic begins so."""
+    with _client(server) as client:
+        names = [listed.topic for listed in client.topics(prefix)]
+    if not names:
+        raise TopicNotFound(f"{prefix}*")
+    return names
+
+
+def _client(server: Server) -> SyncClient:
+    key = None if server.api_key is None else server.api_key.reveal()
+    return SyncClient(server.url, key, policy=QUICK)

@@ -1,0 +1,104 @@
+"""`query`: SQL over topics and archives.
+
+The result is handed over row by row: it may be larger than memory. What a topic lost is reported beside the rows.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from topics.spark.errors import PipelineError
+from topics.spark.options import Server
+from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.query_views import add_archive_views, add_topic_view, mentioned, names_of_views
+from topics.spark.pipelines.spark_messages import message_of
+
+REPORTED_ROWS = 10_000
+
+
+class BadQuery(PipelineError):
+    """Spark does not accept the SQL, or it failed on a row. The message is Spark's own, with the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """Without `topics`, those of the server that the SQL mentions by their view names. `rows` gets the names of the
+    columns and the rows; the number it returns is how many there were."""
+
+    sql: str
+    server: Server | None
+    topics: tuple[str, ...]
+    archive: str | None
+    rows: Callable[[Sequence[str], Iterable[Sequence[object]]], int]
+
+
+class LostBefore(Struct, frozen=True):
+    topic: str
+    gap_from: int
+    gap_to: int
+    reason: str
+
+
+class QuerySummary(Struct, frozen=True):
+    """`views` maps the names in SQL to the topics; `losses` are what those topics lost and no query can see."""
+
+    rows: int
+    views: dict[str, str]
+    losses: list[LostBefore]
+
+
+def query(spark: SparkSession, spec: QuerySpec, progress: Progress) -> QuerySummary:
+    # PySpark reports what it raises as a line of JSON, too.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    views = names_of_views(topics_of(spec))
+    losses: list[LostBefore] = []
+    if spec.server is not None:
+        for name, topic in views.items():
+            add_topic_view(spark, spec.server, name, topic)
+        losses = losses_of(spec.server, views.values())
+    if spec.archive is not None:
+        views |= add_archive_views(spark, spec.archive, spec.sql)
+    try:
+        result = spark.sql(spec.sql)
+        progress.begin("querying")
+        count = spec.rows(result.columns, _rows(result, progress))
+    except (PySparkException, Py4JJavaError) as error:
+        raise BadQuery(_message(error, views)) from error
+    progress.end()
+    return QuerySummary(count, views, losses)
+
+
+def topics_of(spec: QuerySpec) -> list[str]:
+    if spec.topics or spec.server is None:
+        return list(spec.topics)
+    with spec.server.client() as client:
+        return mentioned(spec.sql, (listed.topic for listed in client.topics()))
+
+
+def losses_of(server: Server, topics: Iterable[str]) -> list[LostBefore]:
+    with server.client() as client:
+        return [
+            LostBefore(topic, loss.gap_from, loss.gap_to, loss.reason)
+            for topic in topics
+            for loss in client.losses(topic)
+        ]
+
+
+def _rows(result: DataFrame, progress: Progress) -> Iterable[Sequence[object]]:
+    for number, row in enumerate(result.toLocalIterator(prefetchPartitions=True), start=1):
+        if number % REPORTED_ROWS == 0:
+            progress.advance(REPORTED_ROWS)
+        yield row
+
+
+def _message(error: Exception, views: Iterable[str]) -> str:
+    text = message_of(error)
+    if text.startswith("[TABLE_OR_VIEW_NOT_FOUND]"):
+        known = ", ".join(sorted(views)) or "none"
+        return f"{text.splitlines()[0]} The views here: {known}. A topic is a view if --topic or the SQL names it."
+    return text

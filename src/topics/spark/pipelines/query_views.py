@@ -1,0 +1,76 @@
+"""Topics and archives as views for SQL, and how names of topics become names of views."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import SparkSession
+
+from topics.spark.errors import InvalidOption
+from topics.spark.options import Server
+from topics.spark.pipelines import manifest
+from topics.spark.pipelines.archive_files import read_files
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
+ARCHIVE = "archive_"
+PARSED = "try_parse_json(data) as v"
+
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+
+
+def view_name(topic: str) -> str:
+    """Letters, digits and underscores stay; everything else becomes an underscore: `shop.orders` is `shop_orders`.
+    A name that begins with a digit gets `t_` in front."""
+    name = _NOT_IN_NAMES.sub("_", topic)
+    return f"t_{name}" if name[0].isdigit() else name
+
+
+def names_of_views(topics: Iterable[str]) -> dict[str, str]:
+    """View names (in lower case: SQL does not tell them apart) to topics. Two topics of one name are refused."""
+    views: dict[str, str] = {}
+    for topic in topics:
+        name = view_name(topic).lower()
+        if name in views:
+            raise InvalidOption(
+                "topic", f'"{views[name]}" and "{topic}" would both be the view {name}; query one of them'
+            )
+        views[name] = topic
+    return views
+
+
+def mentioned(sql: str, topics: Iterable[str], prefix: str = "") -> list[str]:
+    """Those topics whose views the text has as a word. Too many is harmless: a view costs nothing until it is read."""
+    words = {word.lower() for word in _WORD.findall(sql)}
+    return [topic for topic in topics if prefix + view_name(topic).lower() in words]
+
+
+def add_archive_views(spark: SparkSession, root: str, sql: str) -> dict[str, str]:
+    """`archive` is all of it, `archive_shop_orders` one topic. Raises `NotAnArchive`, `ArchiveDiffers`."""
+    state = manifest.load(root)
+    views = {"archive": root}
+    read_files(spark, root, state.files.values(), state.columns).selectExpr("*", PARSED).createOrReplaceTempView(
+        "archive"
+    )
+    for topic in mentioned(sql, state.topics, ARCHIVE):
+        name = ARCHIVE + view_name(topic).lower()
+        frame = read_files(spark, root, state.files_of(topic), state.columns)
+        frame.selectExpr("*", PARSED).createOrReplaceTempView(name)
+        views[name] = f"{root}, {topic}"
+    return views
+
+
+def add_topic_view(spark: SparkSession, server: Server, name: str, topic: str) -> None:
+    options = {
+        "url": server.url,
+        "subscribe": topic,
+        "minPartitions": str(spark.sparkContext.defaultParallelism),
+        "onDataLoss": "warn",
+    }
+    if server.api_key is not None:
+        options["apiKey"] = server.api_key.reveal()
+    add_view(spark, name, options)
+
+
+def add_view(spark: SparkSession, name: str, options: Mapping[str, str]) -> None:
+    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field."""
+    frame = spark.read.format("topics").options(**options).load().where("kind = 'record'")
+    frame.selectExpr("topic", "seq", "ts", "node", "tag", "meta", "data", PARSED).createOrReplaceTempView(name)

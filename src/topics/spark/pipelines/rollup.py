@@ -1,0 +1,196 @@
+"""`rollup`: event-time windows over a topic, into another topic or a directory, each result once.
+
+A streaming query with Spark's own state and watermark. Its checkpoint says how far it read and what is still open; the
+sink (`rollup_sinks`) knows a batch that comes again. What came too late is counted by reading the batch again, and only
+if Spark says it dropped something: its own number counts groups, not records.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from topics.spark.errors import PipelineError
+from topics.spark.pipelines.late_records import LateRecords
+from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.rollup_frames import aggregated_paths, events, results, stream_options
+from topics.spark.pipelines.rollup_sinks import DirectorySink, TopicSink
+from topics.spark.pipelines.rollup_spec import Emit, IntoTopic, RollupSpec, check
+from topics.storage.errors import DirectoryInUse
+from topics.storage.fs import RealDisk
+
+SPEC_FILE = "rollup.json"  # in the checkpoint: what it was made for
+QUERY_DIRECTORY = "query"
+LOCK_FILE = "LOCK"
+WAIT_S = 1
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class CheckpointOfAnother(PipelineError):
+    """The checkpoint was made by a roll-up of another shape. Use that one's options, or another --checkpoint, which
+    begins from the start of the topic."""
+
+    def __init__(self, path: str, field: str, before: object, now: object) -> None:
+        super().__init__(f"the checkpoint {path} belongs to a roll-up with {field} {before!r}, not {now!r}; "
+                         "use another --checkpoint to begin anew")  # fmt: skip
+
+
+class CheckpointInUse(PipelineError):
+    """Another process runs this roll-up. Wait for it, or stop it."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        by = f" by process {holder}" if holder else ""
+        super().__init__(f"the checkpoint {path} is in use{by}; wait for it, or stop it, then run again", path=path)
+
+
+class RollupSummary(Struct, frozen=True):
+    """Of this run. `late` records came after their window was closed and are in no result; `without_time` have none
+    that could be read; `not_numbers` are values an aggregate had to leave out."""
+
+    topic: str
+    into: str
+    records: int
+    results: int
+    late: int
+    without_time: int
+    not_numbers: int
+    lost_seqs: int
+    open_groups: int
+    watermark: str | None
+
+
+def rollup(spark: SparkSession, spec: RollupSpec, progress: Progress) -> RollupSummary:
+    """Until all that is there now is read, or, with `follow`, until it is stopped."""
+    check(spec)
+    with _alone(spec.checkpoint):
+        check_checkpoint(spec)
+        return _Run(spark, spec, progress).until_done()
+
+
+@contextmanager
+def _alone(checkpoint: str) -> Iterator[None]:
+    """One run at a time: two would write the same batches."""
+    disk = RealDisk()
+    disk.make_dir(checkpoint)
+    try:
+        lock = disk.lock(os.path.join(checkpoint, LOCK_FILE))
+    except DirectoryInUse as error:
+        raise CheckpointInUse(checkpoint, error.holder) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_checkpoint(spec: RollupSpec) -> None:
+    """Raises `CheckpointOfAnother`. Writes the note into a new checkpoint."""
+    path = os.path.join(spec.checkpoint, SPEC_FILE)
+    if not os.path.exists(path):
+        partial = f"{path}.partial"
+        with open(partial, "wb") as file:
+            file.write(msgspec.json.encode(spec.identity))
+        os.replace(partial, path)
+        return
+    with open(path, "rb") as file:
+        before: dict[str, object] = msgspec.json.decode(file.read())
+    for field, now in spec.identity.items():
+        if before.get(field) != now:
+            raise CheckpointOfAnother(spec.checkpoint, field, before.get(field), now)
+
+
+class _Run:
+    """One run of the query, and what its batches report."""
+
+    def __init__(self, spark: SparkSession, spec: RollupSpec, progress: Progress) -> None:
+        self._spec = spec
+        self._progress = progress
+        self._checkpoint = os.path.join(spec.checkpoint, QUERY_DIRECTORY)
+        self._sink = (
+            TopicSink(spec.server, spec.into.topic, spec.by, self._checkpoint)
+            if isinstance(spec.into, IntoTopic)
+            else DirectorySink(spec.into.path, self._checkpoint)
+        )
+        self._late = LateRecords(spark, spec, self._checkpoint)
+        self._spark = spark
+        self._reported = -1
+        self._counts = {"records": 0, "late": 0, "without_time": 0, "not_numbers": 0, "lost_seqs": 0}
+        self._open_groups = 0
+        self._watermark: str | None = None
+
+    def until_done(self) -> RollupSummary:
+        self._progress.begin(f"rolling up {self._spec.topic}")
+        query = self._start()
+        try:
+            while not query.awaitTermination(WAIT_S):
+                self._take(query)
+        except BaseException:
+            query.stop()
+            raise
+        finally:
+            self._take(query)
+            self._sink.close()
+        self._progress.end()
+        into = self._spec.into
+        return RollupSummary(
+            topic=self._spec.topic,
+            into=into.topic if isinstance(into, IntoTopic) else into.path,
+            results=self._sink.results,
+            open_groups=self._open_groups,
+            watermark=self._watermark,
+            **self._counts,
+        )
+
+    def _start(self) -> StreamingQuery:
+        spec = self._spec
+        rows = self._spark.readStream.format("topics").options(**stream_options(self._spark, spec)).load()
+        trigger: dict[str, Any] = {"processingTime": "1 second"} if spec.follow else {"availableNow": True}
+        writer = (
+            results(events(rows, spec), spec)
+            .writeStream.foreachBatch(self._sink.write)
+            .outputMode("append" if spec.emit is Emit.CLOSED else "update")
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(**trigger)
+        )
+        # State has a file for each of them in every batch, and Spark's 200 are for hundreds of cores. A checkpoint
+        # keeps the number it began with; the query takes its settings along when it starts.
+        before = self._spark.conf.get(SHUFFLE_PARTITIONS) or ""
+        self._spark.conf.set(SHUFFLE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
+        try:
+            return writer.start()
+        finally:
+            self._spark.conf.set(SHUFFLE_PARTITIONS, before)
+
+    def _take(self, query: StreamingQuery) -> None:
+        for report in query.recentProgress:
+            if report["batchId"] <= self._reported or report["numInputRows"] is None:
+                continue
+            self._reported = report["batchId"]
+            seen = (report["observedMetrics"] or {}).get("input")
+            if seen is None:
+                continue  # an idle moment of a query that follows, not a batch
+            self._counts["records"] += seen.records
+            self._counts["without_time"] += seen.without_time
+            self._counts["lost_seqs"] += seen.lost_seqs or 0
+            self._counts["not_numbers"] += sum(
+                seen[f"bad_{number}"] for number in range(len(aggregated_paths(self._spec)))
+            )
+            self._open_groups = sum(state["numRowsTotal"] for state in report["stateOperators"])
+            self._watermark = report["eventTime"].get("watermark", self._watermark)
+            if any(state["numRowsDroppedByWatermark"] for state in report["stateOperators"]):
+                self._counts["late"] += self._late.count(report)
+            self._progress.advance(seen.records, _lag(report, self._spec.topic))
+
+
+def _lag(report: Any, topic: str) -> int | None:
+    source = report["sources"][0]
+    try:
+        latest, end = (msgspec.json.decode(source[name])[topic]["seq"] for name in ("latestOffset", "endOffset"))
+    except (KeyError, TypeError, msgspec.DecodeError):
+        return None
+    lag: int = latest - end
+    return max(lag, 0)

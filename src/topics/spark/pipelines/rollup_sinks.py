@@ -1,0 +1,150 @@
+"""Where the results of a roll-up go, each once. A sink gets a batch whole, and gets it again after a crash.
+
+Into a topic: every result names its query and batch in `meta`, and before a batch is written a named cursor notes where
+the topic ended. A batch that comes again finds there how much of it arrived, however long ago that was: results are in
+a fixed order, so the first so many are skipped. Retries in between are known by their idempotency keys.
+
+Into a directory: a batch is a directory of its own, and replaces itself.
+"""
+
+import contextlib
+import os
+from itertools import islice
+
+import msgspec
+import pyspark.sql.functions as sf
+from pyspark.sql import Column, DataFrame
+
+from topics import limits
+from topics.client.core import NewRecord
+from topics.errors import CursorNotFound, TopicNotFound
+from topics.spark.errors import PipelineError, ReplayDiffers
+from topics.spark.options import Server
+from topics.spark.pipelines.rollup_spec import field_name
+
+ROLLUP_META = "rollup"  # "<query>/<batch>"
+NOTE = "_rollup.json"
+
+
+class DirectoryOfAnother(PipelineError):
+    """The directory holds something else than the results of this roll-up. Name another one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is not empty and not of this roll-up; name another directory", path=path)
+
+
+def query_id(checkpoint: str) -> str:
+    """Of the streaming query this checkpoint belongs to. Spark has written it by the time there is a batch."""
+    with open(os.path.join(checkpoint, "metadata"), "rb") as file:
+        return str(msgspec.json.decode(file.read())["id"])
+
+
+class TopicSink:
+    def __init__(self, server: Server, topic: str, by: tuple[str, ...], checkpoint: str) -> None:
+        self.results = 0
+        self._topic = topic
+        self._by = by
+        self._checkpoint = checkpoint
+        self._client = server.client()
+        self._may_be_repeated = True  # only the first batch of a run can be one that ran before
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        keys = ["window_start", "window_end", *(f"`{field_name(path)}`" for path in self._by)]
+        # One partition: a topic has one order, and results are few.
+        ordered = frame.repartition(1).sortWithinPartitions(*keys)
+        data = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
+        rows = ordered.select(data.alias("data"), _tag(self._by).alias("tag")).toLocalIterator()
+        query = query_id(self._checkpoint)
+        origin = f"{query}/{batch}"
+        done = self._arrived(query, origin) if self._may_be_repeated else 0
+        self._may_be_repeated = False
+        for _ in islice(rows, done):
+            pass
+        written = done
+        while chunk := list(islice(rows, limits.SPARK_CHUNK_RECORDS)):
+            if written == 0:
+                self._note_end(query)
+            meta = {ROLLUP_META: origin}
+            records = [NewRecord(msgspec.Raw(row.data.encode()), row.tag, None, meta) for row in chunk]
+            key = f"rollup/{origin}/{written}"
+            reply = self._client.append(self._topic, records, idempotency_key=key)
+            if reply.count != len(records):
+                raise ReplayDiffers(self._topic, key, reply.count, len(records))
+            written += len(records)
+            self.results += len(records)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _note_end(self, query: str) -> None:
+        # A topic that is only about to be made has no cursor yet, and is looked through from its start.
+        with contextlib.suppress(TopicNotFound):
+            self._client.put_cursor(self._topic, _cursor(query), self._client.state(self._topic).head_seq)
+
+    def _arrived(self, query: str, origin: str) -> int:
+        """How many results of this batch are in the topic."""
+        try:
+            seq = self._client.cursor(self._topic, _cursor(query)).seq
+        except CursorNotFound:
+            seq = 0
+        except TopicNotFound:
+            return 0
+        count = 0
+        while True:
+            reply = self._client.read(self._topic, seq)
+            count += sum(1 for record in reply.records if (record.meta or {}).get(ROLLUP_META) == origin)
+            seq = reply.next_from_seq
+            if seq >= reply.head_seq:
+                return count
+
+
+def _cursor(query: str) -> str:
+    return f"rollup.{query}"
+
+
+def _tag(by: tuple[str, ...]) -> Column:
+    """The window and its group, such as `2026-11-16T05:00:00Z/AEROPRESS`."""
+    start = sf.concat(sf.replace(sf.col("window_start").cast("string"), sf.lit(" "), sf.lit("T")), sf.lit("Z"))
+    groups = [sf.coalesce(f"`{field_name(path)}`", sf.lit("null")) for path in by]
+    tag = sf.concat_ws("/", start, *groups)
+    hashed = sf.concat_ws("/", start, sf.sha2(tag, 256))
+    return sf.when(sf.octet_length(tag) <= limits.TAG_BYTES_MAX, tag).otherwise(hashed)
+
+
+class DirectorySink:
+    def __init__(self, path: str, checkpoint: str) -> None:
+        self.results = 0
+        self._path = path
+        self._checkpoint = checkpoint
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        self._claim()
+        kept = frame.persist()
+        try:
+            count = kept.count()
+            if count:
+                target = os.path.join(self._path, f"batch={batch:06d}")
+                kept.repartition(1).sortWithinPartitions(*kept.columns[:2]).write.parquet(
+                    target, mode="overwrite", compression="zstd"
+                )
+            self.results += count
+        finally:
+            kept.unpersist()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _claim(self) -> None:
+        """Batches are numbered by their query, so those of another one must not be replaced."""
+        note = os.path.join(self._path, NOTE)
+        query = query_id(self._checkpoint)
+        if not os.path.exists(note):
+            if os.path.isdir(self._path) and os.listdir(self._path):
+                raise DirectoryOfAnother(self._path)
+            os.makedirs(self._path, exist_ok=True)
+            with open(f"{note}.partial", "wb") as file:
+                file.write(msgspec.json.encode({"query": query}))
+            os.replace(f"{note}.partial", note)
+        with open(note, "rb") as file:
+            if msgspec.json.decode(file.read())["query"] != query:
+                raise DirectoryOfAnother(self._path)

@@ -1,0 +1,186 @@
+"""A log whose early records are in an archive, read as one.
+
+What the archive has is read there, the rest from the log: the boundary is the last archived seq, so nothing is read
+twice and nothing is left out. Before that the last archived record is compared with the log's own, where it still has
+it. Records deleted from the log after they were archived are in the archive, and so they are read.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topics import limits
+from topics.spark.columns import Columns
+from topics.spark.files import filtered
+from topics.spark.log import Log, Planned
+from topics.spark.offsets import Offsets, Position, SeqRange, TopicRange
+from topics.spark.options import Filters
+from topics.spark.pipelines import manifest
+from topics.spark.pipelines.archive_identity import require_same_topic
+from topics.spark.pipelines.archive_store import require_file
+from topics.spark.pipelines.errors import ArchiveDiffers
+from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
+from topics.spark.rows import Gap
+from topics.wire.arrow import META
+
+COLUMNS = ["seq", "ts", "node", "tag", "meta", "data"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveShare:
+    """One task's share of an archive: records [start, end] of a file, and what was lost among them."""
+
+    topic: str
+    root: str
+    start: int
+    end: int
+    file: ArchivedFile | None
+    gaps: tuple[Gap, ...]
+
+
+class StitchedLog:
+    """The manifest is read when ranges are asked for or planned; a task does without it."""
+
+    def __init__(self, log: Log, root: str, filters: Filters) -> None:
+        self._log = log
+        self._root = root
+        self._filters = filters
+
+    def ranges(self) -> dict[str, TopicRange]:
+        state = manifest.load(self._root)
+        ranges = {}
+        for topic, found in self._log.ranges().items():
+            require_same_topic(self._root, state, self._log, topic, Position(found.epoch, found.head_seq))
+            files = state.files_of(topic)
+            earliest = min(found.earliest_seq, files[0].first_seq) if files else found.earliest_seq
+            ranges[topic] = found._replace(earliest_seq=earliest)
+        return ranges
+
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+        state = manifest.load(self._root)
+        for file in state.files_of(topic):
+            if file.last_ts >= ts:
+                path = _checked_path(self._root, file)
+                rows = pq.read_table(path, columns=["seq", "ts"], partitioning=None)
+                times = _milliseconds(rows.column("ts").combine_chunks()).to_numpy()
+                seq = int(rows.column("seq")[int(np.searchsorted(times, ts))].as_py())
+                lost = [loss.gap_from for loss in state.losses_of(topic) if loss.gap_to == seq - 1]
+                return lost[0] if lost and not behind_losses else seq
+        return self._log.seq_at(topic, ts, behind_losses=behind_losses)
+
+    def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]:
+        state = manifest.load(self._root)
+        total = sum(wanted.size for wanted in ranges)
+        most = records_max or max(total, 1)
+        if pieces_min > 1 and total:
+            most = min(most, -(-total // pieces_min))
+        shares: list[Planned] = []
+        for wanted in ranges:
+            cut = state.topics.get(wanted.topic)
+            boundary = wanted.start
+            if cut is not None and cut.epoch == wanted.epoch and wanted.lost_from is None:
+                boundary = min(max(cut.to_seq, wanted.start), wanted.end)
+                shares += _archive_shares(self._root, state, wanted._replace(end=boundary), most)
+            rest = wanted._replace(start=boundary)
+            if rest.size or rest.lost_from is not None:
+                pieces = -(-pieces_min * rest.size // total) if total else 1
+                shares += self._log.plan([rest], max(pieces, 1), records_max)
+        return shares
+
+    def read(self, planned: Planned) -> Iterator[Columns | Gap]:
+        if not isinstance(planned, ArchiveShare):
+            yield from self._log.read(planned)
+            return
+        gaps = list(planned.gaps)
+        for columns in _archived(planned):
+            # A loss is told where it would have been read.
+            while gaps and gaps[0].gap_from <= columns.seq[-1].as_py():
+                at = int(np.searchsorted(columns.seq.to_numpy(), gaps[0].gap_from))
+                if at:
+                    yield from self._wanted(_sliced(columns, 0, at))
+                    columns = _sliced(columns, at, len(columns))  # noqa: PLW2901
+                yield gaps.pop(0)
+            yield from self._wanted(columns)
+        yield from gaps
+
+    def store_cursor(self, name: str, offsets: Offsets) -> None:
+        self._log.store_cursor(name, offsets)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def __enter__(self) -> "StitchedLog":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _wanted(self, columns: Columns) -> Iterator[Columns]:
+        kept = filtered(columns, self._filters)
+        if len(kept):
+            yield kept
+
+
+def _archive_shares(root: str, state: ArchiveState, wanted: SeqRange, records_max: int) -> Iterator[ArchiveShare]:
+    """Every seq of the range in exactly one share; a file's share begins where the one before it ended."""
+    if not wanted.size:
+        return
+    losses = state.losses_of(wanted.topic)
+    at = wanted.start + 1
+    files = state.files_of(wanted.topic, at, wanted.end)
+    spans: list[ArchivedFile | None] = [*files] or [None]
+    for file in spans:
+        last = wanted.end if file is None or file is files[-1] else file.last_seq
+        while at <= last:
+            end = min(last, at + records_max - 1)
+            gaps = tuple(
+                Gap(max(loss.gap_from, at), min(loss.gap_to, end), loss.reason)
+                for loss in losses
+                if loss.gap_from <= end and loss.gap_to >= at
+            )
+            yield ArchiveShare(wanted.topic, root, at, end, file, gaps)
+            at = end + 1
+
+
+def _archived(share: ArchiveShare) -> Iterator[Columns]:
+    file = share.file
+    if file is None or file.first_seq > share.end:
+        return
+    whole = share.start <= file.first_seq and share.end >= file.last_seq
+    found = 0
+    for batch in pq.ParquetFile(_checked_path(share.root, file)).iter_batches(limits.SPARK_BATCH_ROWS, columns=COLUMNS):
+        seqs = batch.column("seq").to_numpy()
+        first, last = np.searchsorted(seqs, [share.start, share.end + 1])
+        if first == last:
+            continue
+        rows = batch.slice(int(first), int(last - first))
+        found += rows.num_rows
+        yield Columns(
+            seq=rows.column("seq"),
+            ts=_milliseconds(rows.column("ts")),
+            node=rows.column("node"),
+            tag=rows.column("tag"),
+            data=rows.column("data"),
+            meta=rows.column("meta").cast(META),
+        )
+    if whole and found != file.count:
+        raise ArchiveDiffers(file.path, f"{found} records where {file.count} are due")
+
+
+def _checked_path(root: str, file: ArchivedFile) -> str:
+    require_file(root, file)
+    return os.path.join(root, file.path)
+
+
+def _milliseconds(ts: pa.Array) -> pa.Array:
+    return pc.cast(pc.cast(ts, pa.timestamp("ms", "UTC")), pa.int64())
+
+
+def _sliced(columns: Columns, start: int, stop: int) -> Columns:
+    parts = (getattr(columns, name).slice(start, stop - start) for name in ("seq", "ts", "node", "tag", "data", "meta"))
+    return Columns(*parts)

@@ -1,0 +1,212 @@
+"""Extension: the export of a range, as lines of JSON and as an Arrow stream. Both say the same."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from conformance.client import Topic, assert_error, eventually
+from conformance.conftest import StartServer
+from conformance.sse import open_connections
+
+LINES = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+
+Exported = tuple[list[dict[str, Any]], dict[str, Any]]
+"""The records, and what the export ended with."""
+
+
+def as_lines(topic: Topic, query: str = "") -> Exported:
+    reply = topic.api.get(f"{topic.path}/export{query}", headers={"Accept": LINES})
+    assert (reply.status, reply.media_type) == (200, LINES)
+    *records, last = [json.loads(line) for line in reply.body.splitlines()]
+    return records, last["$end"]
+
+
+def as_arrow(topic: Topic, query: str = "") -> Exported:
+    """What the Arrow stream says, in the words of the other one."""
+    reply = topic.api.get(f"{topic.path}/export{query}", headers={"Accept": ARROW})
+    assert (reply.status, reply.media_type) == (200, ARROW)
+    rows = pa.ipc.open_stream(pa.py_buffer(reply.body)).read_all().to_pylist()
+    records = [_record(row) for row in rows if row["kind"] == "record"]
+    gaps = [
+        {name: row[name] for name in ("gap_from", "gap_to", "reason")} for row in rows if row["kind"] == "tombstone"
+    ]
+    end = rows[-1]
+    assert end["kind"] == "end"
+    told = {"next_from_seq": end["seq"], "tombstones": gaps}
+    return records, told if end["reason"] is None else told | {"error": end["reason"]}
+
+
+def _record(row: dict[str, Any]) -> dict[str, Any]:
+    fields = {"$seq": row["seq"], "$ts": round(row["ts"].timestamp() * 1000), "data": json.loads(row["data"])}
+    optional = {"$node": row["node"], "$tag": row["tag"], "meta": None if row["meta"] is None else dict(row["meta"])}
+    return fields | {name: value for name, value in optional.items() if value is not None}
+
+
+def both(topic: Topic, query: str = "") -> Exported:
+    lines, arrow = as_lines(topic, query), as_arrow(topic, query)
+    assert lines == arrow
+    return lines
+
+
+def seqs(exported: Exported) -> list[int]:
+    return [record["$seq"] for record in exported[0]]
+
+
+def test_every_field_of_a_record_is_exported(topic: Topic) -> None:
+    topic.write({"data": {"a": [1.5, "ü"]}, "tag": "t", "node": "n", "meta": {"k": "v"}}, {"data": None})
+    records, end = both(topic)
+    assert records == topic.diff(include_tags=True)["records"]
+    assert (records[0]["$node"], records[0]["$tag"], records[0]["meta"]) == ("n", "t", {"k": "v"})
+    assert end == {"next_from_seq": 2, "tombstones": []}
+
+
+def test_a_payload_with_line_breaks_is_one_line(topic: Topic) -> None:
+    assert topic.api.post_bytes(topic.path, b'{"records":[{"data":{"a":\n\r\n1}}]}').status == 201
+    assert as_lines(topic)[0][0]["data"] == {"a": 1}
+
+
+def test_arrow_keeps_a_payload_byte_for_byte(topic: Topic) -> None:
+    payload = '{"b": 1.0, "a":\n1e400}'
+    topic.api.post_bytes(topic.path, b'{"records":[{"data":%b}]}' % payload.encode())
+    reply = topic.api.get(f"{topic.path}/export", headers={"Accept": ARROW})
+    table = pa.ipc.open_stream(pa.py_buffer(reply.body)).read_all()
+    assert table.column("data")[0].as_py() == payload
+    assert table.schema.metadata == {b"topic": topic.name.encode()}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [*range(1, 11)]),
+        ("?from_seq=0&to_seq=0", []),
+        ("?from_seq=0&to_seq=1", [1]),
+        ("?from_seq=4&to_seq=6", [5, 6]),
+        ("?from_seq=6&to_seq=4", []),
+        ("?from_seq=9", [10]),
+        ("?from_seq=10", []),
+        ("?to_seq=18446744073709551615", [*range(1, 11)]),
+    ],
+)
+def test_a_range_is_exclusive_at_its_start_and_inclusive_at_its_end(
+    topic: Topic, query: str, expected: list[int]
+) -> None:
+    topic.fill(10)
+    assert seqs(both(topic, query)) == expected
+
+
+@pytest.mark.parametrize("query", ["?from_seq=11", "?from_seq=-1", "?from_seq=x", "?to_seq=1.0", "?to_seq="])
+def test_a_bad_range_is_refused(topic: Topic, query: str) -> None:
+    topic.fill(10)
+    assert_error(topic.api.get(f"{topic.path}/export{query}"), 400, "invalid_request", query[1:].partition("=")[0])
+
+
+def test_an_unknown_topic_is_refused(topic: Topic) -> None:
+    assert_error(topic.api.get(f"{topic.path}/export"), 404, "topic_not_found")
+
+
+def test_deleted_records_are_silent_and_lost_ones_are_told(topic: Topic) -> None:
+    topic.configure(cap_records=6)
+    topic.write(*({"data": number, "tag": f"k{number % 2}"} for number in range(10)))
+    topic.delete_records(match="k1")
+    records, end = both(topic)
+    assert [record["$seq"] for record in records] == [5, 7, 9]
+    assert end == {"next_from_seq": 10, "tombstones": [{"gap_from": 1, "gap_to": 4, "reason": "cap"}]}
+    assert both(topic, "?from_seq=1&to_seq=3") == (
+        [],
+        {"next_from_seq": 3, "tombstones": [{"gap_from": 2, "gap_to": 3, "reason": "cap"}]},
+    )
+
+
+def test_a_large_export_is_whole(topic: Topic) -> None:
+    for _ in range(3):
+        topic.fill(10_000)
+    assert seqs(both(topic)) == list(range(1, 30_001))
+
+
+def test_an_arrow_batch_has_a_bounded_number_of_records(topic: Topic) -> None:
+    topic.fill(10_000)
+    reply = topic.api.get(f"{topic.path}/export", headers={"Accept": ARROW})
+    batches = list(pa.ipc.open_stream(pa.py_buffer(reply.body)))
+    assert max(batch.num_rows for batch in batches) <= 1000
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/*", f"{ARROW};q=0.5, */*", f"{ARROW}, {LINES}"])
+def test_lines_are_what_those_get_who_do_not_ask_for_arrow(topic: Topic, accept: str) -> None:
+    topic.fill(1)
+    reply = topic.api.get(f"{topic.path}/export", headers={"Accept": accept})
+    assert reply.media_type == LINES
+    assert reply.headers["Vary"] == "accept"
+
+
+def test_a_client_that_takes_neither_is_refused(topic: Topic) -> None:
+    topic.fill(1)
+    reply = topic.api.get(f"{topic.path}/export", headers={"Accept": "text/html"})
+    assert_error(reply, 406, "not_acceptable", LINES)
+
+
+def test_a_head_request_has_no_body(topic: Topic) -> None:
+    topic.fill(1)
+    reply = topic.api.request("HEAD", f"{topic.path}/export", headers={"Accept": ARROW})
+    assert (reply.status, reply.media_type, reply.body) == (200, ARROW, b"")
+
+
+def test_a_key_needs_the_scope_and_the_name(server: StartServer) -> None:
+    api = server(TOPICS_API_KEYS="all,writer:write,other:read:b.,own:read:a.").api
+    Topic(api.with_key("all"), "a.t").fill(1)
+    path = "/v0/topics/a.t/export"
+    assert api.with_key("own").get(path).status == 200
+    assert_error(api.get(path), 401, "unauthorized")
+    assert_error(api.with_key("writer").get(path), 403, "forbidden")
+    assert_error(api.with_key("other").get(path), 403, "forbidden")
+
+
+def test_a_slow_reader_gets_everything_and_delays_nobody(server: StartServer) -> None:
+    api = server().api
+    topic = Topic(api, "large")
+    for _ in range(4):
+        topic.write(*({"data": "x" * 4000} for _ in range(1000)))
+    with api.connection() as slow:
+        slow.send(slow.head("GET /v0/topics/large/export"))
+        while slow.stream.readline() != b"\r\n":
+            pass
+        eventually(lambda: open_connections(api) == 1)
+        # It reads nothing more, and the others go on.
+        for _ in range(50):
+            Topic(api, "other").fill(1)
+        assert open_connections(api) == 1
+        body = slow.stream.read()
+    assert body.count(b'"$seq"') == 4000
+    assert b'{"$end":{"next_from_seq":4000,"tombstones":[]}}' in body
+    eventually(lambda: open_connections(api) == 0)
+
+
+def test_a_client_that_leaves_frees_its_slot(server: StartServer) -> None:
+    api = server(TOPICS_MAX_SSE_CONNECTIONS="1").api
+    topic = Topic(api, "large")
+    for _ in range(8):
+        topic.write(*({"data": "x" * 4000} for _ in range(1000)))
+    with api.connection() as leaving:
+        leaving.send(leaving.head("GET /v0/topics/large/export"))
+        leaving.stream.readline()
+        detail = assert_error(api.get("/v0/topics/large/export"), 429, "throttled")
+        assert detail["limit"] == "max_sse_connections"
+    eventually(lambda: api.get("/v0/topics/large/export").status == 200)
+
+
+@pytest.mark.parametrize("accept", [LINES, ARROW])
+def test_a_topic_deleted_meanwhile_is_told_in_the_end(server: StartServer, accept: str) -> None:
+    api = server().api
+    topic = Topic(api, "large")
+    for _ in range(8):
+        topic.write(*({"data": "x" * 4000} for _ in range(1000)))
+    with api.connection() as reader:
+        reader.send(reader.head("GET /v0/topics/large/export", f"Accept: {accept}"))
+        while reader.stream.readline() != b"\r\n":
+            pass
+        topic.remove()
+        body = reader.stream.read()
+    assert b"the topic was deleted" in body
+    assert body.count(b"x" * 4000) < 8000

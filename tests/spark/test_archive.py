@@ -1,0 +1,298 @@
+"""Archives: every seq of a topic is archived once, lost or deleted; and what is wrong changes nothing."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from conformance.client import Topic
+from spark.archives import archive_topics, archived_rows, live_rows, origin, without_payload
+from spark.readings import history
+from spark.server import RestartableServer
+from spark.test_batch_read import write_history
+from topics.errors import TopicNotFound
+from topics.spark.errors import InvalidOption
+from topics.spark.options import Files
+from topics.spark.pipelines import manifest
+from topics.spark.pipelines.archive import ArchiveSpec, archive, check_spec
+from topics.spark.pipelines.archive_files import read_archive
+from topics.spark.pipelines.archive_store import open_archive
+from topics.spark.pipelines.errors import (
+    ArchiveDiffers,
+    ArchiveInUse,
+    ArchiveOfAnotherServer,
+    DirectoryNotEmpty,
+    ManifestDamaged,
+    SchemaDiffers,
+    SchemaDoesNotFit,
+    TargetDiskFull,
+)
+
+DISK_BYTES = 256 << 10
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != "LOCK"]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def test_every_seq_is_archived_lost_or_deleted_and_a_second_run_adds_only_what_is_new(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    write_history(topic)
+    records, losses = history(topic)
+    lost = sum(last - first + 1 for first, last, _ in losses)
+
+    done = archive_topics(spark, server, tmp_path / "a", topic.name, round_records=700).topics[0]
+    assert (done.from_seq, done.to_seq, done.records, done.lost) == (0, 2000, len(records), lost)
+    assert done.records + done.lost + done.deleted == 2000
+    rows = archived_rows(spark, tmp_path / "a", topic.name)
+    assert without_payload(rows) == live_rows(topic)
+    assert [json.loads(row[5]) for row in rows] == [records[row[0]]["data"] for row in rows]
+
+    losses_table = pq.read_table(tmp_path / "a" / "losses").to_pylist()
+    assert sum(loss["gap_to"] - loss["gap_from"] + 1 for loss in losses_table) == lost
+    assert {loss["reason"] for loss in losses_table} == {"cap"}
+
+    topic.write({"data": "one more"})
+    again = archive_topics(spark, server, tmp_path / "a", topic.name)
+    assert [(t.from_seq, t.to_seq, t.records) for t in again.topics] == [(2000, 2001, 1)]
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).topics == ()
+    assert archived_rows(spark, tmp_path / "a", topic.name)[:-1] == rows
+
+
+def test_payloads_are_archived_byte_for_byte_and_files_are_zstd_by_topic_and_date(
+    spark: SparkSession, server: RestartableServer, name: str, tmp_path: Path
+) -> None:
+    topic = server.topic(f"{name}shop:eu")
+    for payload in (b'{"a": 1.0,  "a":1e400}', b'"\\u00fc"', b"null", b"[ ]"):
+        topic.api.post_bytes(topic.path, b'{"records":[{"data":' + payload + b"}]}")
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    rows = archived_rows(spark, tmp_path / "a", topic.name)
+    assert [row[5] for row in rows] == ['{"a": 1.0,  "a":1e400}', '"\\u00fc"', "null", "[ ]"]
+    [path] = (tmp_path / "a" / "records").rglob("*.parquet")
+    date = rows[0][1].date().isoformat()
+    assert path.relative_to(tmp_path / "a" / "records").parts == (
+        f"topic={name}shop%3Aeu",
+        f"date={date}",
+        f"{1:020d}-{4:020d}.parquet",
+    )
+    assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "ZSTD"
+    # Whoever reads the directory with Spark alone sees the same.
+    plain = spark.read.parquet(str(tmp_path / "a" / "records")).collect()
+    assert {(row.topic, row.date.isoformat()) for row in plain} == {(topic.name, date)}
+
+
+def test_a_prefix_archives_every_topic_of_it_also_from_files(
+    spark: SparkSession, server: RestartableServer, name: str, tmp_path: Path
+) -> None:
+    for letter in "abc":
+        server.topic(name + letter).fill(10)
+    live = archive(spark, ArchiveSpec(origin(server), str(tmp_path / "live"), prefix=name))
+    files = archive(spark, ArchiveSpec(Files(server.data_path, None), str(tmp_path / "files"), prefix=name))
+    assert [topic.topic for topic in live.topics] == [name + letter for letter in "abc"]
+    assert [(t.topic, t.records) for t in files.topics] == [(t.topic, t.records) for t in live.topics]
+    for letter in "abc":
+        rows = [archived_rows(spark, tmp_path / where, name + letter) for where in ("live", "files")]
+        assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("schema", ["sku string, total double", "infer", "variant"])
+def test_typed_columns_stand_beside_the_text(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, schema: str
+) -> None:
+    topic.write({"data": {"sku": "a", "total": 2.5}}, {"data": {"sku": "b", "total": 3.5}})
+    archive_topics(spark, server, tmp_path / "a", topic.name, schema=schema)
+    frame = read_archive(spark, str(tmp_path / "a"))
+    cast = "variant_get(value, '$.{}', '{}')" if schema == "variant" else "cast(value.{} as {})"
+    rows = frame.selectExpr("data", cast.format("sku", "string"), cast.format("total", "double")).collect()
+    assert sorted(tuple(row) for row in rows) == [
+        ('{"sku":"a","total":2.5}', "a", 2.5),
+        ('{"sku":"b","total":3.5}', "b", 3.5),
+    ]
+    # The schema stays that of the archive, and another one is refused.
+    topic.write({"data": {"sku": "c", "total": 1}})
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 1
+    with pytest.raises(SchemaDiffers, match="leave the schema out"):
+        archive_topics(spark, server, tmp_path / "a", topic.name, schema="other string")
+
+
+def test_a_record_that_does_not_fit_is_named_and_nothing_of_its_round_is_archived(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.write({"data": {"total": 1}}, {"data": {"total": 2}})
+    archive_topics(spark, server, tmp_path / "a", topic.name, schema="total bigint")
+    before = contents(tmp_path / "a")
+    topic.write({"data": {"total": 3}}, {"data": {"total": "many"}})
+    with pytest.raises(SchemaDoesNotFit, match=f'seq 4 of topic "{topic.name}" does not fit'):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+    assert contents(tmp_path / "a") == before
+
+
+def test_follow_goes_on_with_what_comes(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(5)
+    looks: list[float] = []
+
+    def wait(duration_s: float) -> bool:
+        looks.append(duration_s)
+        topic.fill(3)
+        return len(looks) > 2
+
+    spec = ArchiveSpec(origin(server), str(tmp_path / "a"), (topic.name,), follow=True, interval_s=0.25)
+    summary = archive(spark, spec, stop=wait)
+    assert (summary.records, summary.commits, looks) == (11, 3, [0.25] * 3)
+
+
+def test_an_archive_of_another_server_is_refused_and_left_alone(
+    spark: SparkSession, server: RestartableServer, own_server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(10)
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    before = contents(tmp_path / "a")
+    # The other server gave its topic another epoch; then the same one, but for shorter, and for other records.
+    other = own_server.topic(topic.name)
+    other.fill(20)
+    with pytest.raises(ArchiveOfAnotherServer, match="archive to another directory"):
+        archive_topics(spark, own_server, tmp_path / "a", topic.name)
+    commit = manifest.load(str(tmp_path / "a")).topics[topic.name]
+    rewrite_last_commit(tmp_path / "a", epoch=other.state()["epoch"])
+    with pytest.raises(ArchiveOfAnotherServer, match="seq 10 is another record"):
+        archive_topics(spark, own_server, tmp_path / "a", topic.name)
+    rewrite_last_commit(tmp_path / "a", epoch=commit.epoch)
+    assert contents(tmp_path / "a").keys() == before.keys()
+    # A topic made anew is another one, too.
+    topic.remove()
+    topic.fill(20)
+    with pytest.raises(ArchiveOfAnotherServer, match="deleted and made anew"):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+
+
+def rewrite_last_commit(directory: Path, epoch: int) -> None:
+    path = max((directory / "manifest").iterdir())
+    document = json.loads(path.read_bytes())
+    for cut in document["topics"]:
+        cut["epoch"] = epoch
+    path.write_bytes(msgspec.json.encode(document))
+
+
+def test_two_archives_on_one_directory_are_refused_by_a_lock(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(1)
+    with open_archive(str(tmp_path / "a")), pytest.raises(ArchiveInUse, match="only one job at a time"):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 1
+
+
+def test_what_does_not_match_the_manifest_is_refused(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(10)
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    [path] = (tmp_path / "a" / "records").rglob("*.parquet")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(ArchiveDiffers, match=f"{len(content) - 1} bytes where {len(content)} are due"):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+    path.unlink()
+    with pytest.raises(ArchiveDiffers, match="missing"):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+    path.write_bytes(content)
+    commit = min((tmp_path / "a" / "manifest").iterdir())
+    commit.write_bytes(commit.read_bytes().replace(b'"at_ms": ', b'"at_ms": 1'))
+    with pytest.raises(ManifestDamaged, match="changed or replaced"):
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+
+
+def test_bad_input_is_refused_before_anything_is_made(server: RestartableServer, topic: Topic, tmp_path: Path) -> None:
+    topic.fill(1)
+    target = str(tmp_path / "a")
+    with pytest.raises(TopicNotFound):
+        check_spec(ArchiveSpec(origin(server), target, ("no-such-topic",)))
+    with pytest.raises(TopicNotFound):
+        check_spec(ArchiveSpec(origin(server), target, prefix="no-such-"))
+    with pytest.raises(InvalidOption):
+        check_spec(ArchiveSpec(origin(server), target))
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("mine")
+    with pytest.raises(DirectoryNotEmpty, match=r"thesis\.txt"):
+        open_archive(str(tmp_path / "b"))
+
+
+def test_a_schema_nobody_can_read_is_refused(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(1)
+    with pytest.raises(InvalidOption, match="is no schema"):
+        archive_topics(spark, server, tmp_path / "a", topic.name, schema="total bigger than life")
+    with pytest.raises(InvalidOption, match="no JSON objects"):
+        archive_topics(spark, server, tmp_path / "a", topic.name, schema="infer")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", str(directory)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk is not possible: {mounted.stderr.strip()}")
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_full_target_disk_leaves_the_last_good_state(
+    spark: SparkSession, server: RestartableServer, topic: Topic, small_disk: Path
+) -> None:
+    topic.fill(10)
+    archive_topics(spark, server, small_disk / "a", topic.name)
+    before = contents(small_disk / "a")
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        while (free := DISK_BYTES - filler.stat().st_size) > 16 << 10:
+            try:
+                file.write(bytes(min(4096, free)))
+            except OSError:
+                break
+    topic.write(*({"data": "".join(chr(33 + (n * k * 7) % 90) for k in range(900))} for n in range(300)))
+    with pytest.raises(TargetDiskFull, match="free some and run again"):
+        archive_topics(spark, server, small_disk / "a", topic.name)
+    assert contents(small_disk / "a") == before
+    filler.unlink()
+    assert archive_topics(spark, server, small_disk / "a", topic.name).records == 300
+    assert len(archived_rows(spark, small_disk / "a", topic.name)) == 310
+
+
+def test_a_topic_that_grows_while_it_is_archived_is_archived_up_to_where_it_was(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(100)
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            topic.fill(10)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(2):
+            archive_topics(spark, server, tmp_path / "a", topic.name)
+    finally:
+        over.set()
+        writer.join()
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    seqs = [row[0] for row in archived_rows(spark, tmp_path / "a", topic.name)]
+    assert seqs == list(range(1, topic.state()["head_seq"] + 1))

@@ -1,0 +1,51 @@
+"""Jobs killed at random points: what was committed stays, and the next run makes it whole. Nothing lost, nothing twice.
+
+TOPICS_TEST_KILLS sets how many kills there are; the default visits each job once.
+"""
+
+import os
+import random
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark.archives import archived_rows
+from spark.killing import SEED, run_and_kill
+from spark.readings import history
+from spark.server import RestartableServer
+from topics.spark.pipelines import manifest
+
+KILLS = int(os.environ.get("TOPICS_TEST_KILLS", "3"))
+JOBS = ("archiving", "compacting", "replaying")
+RECORDS = 12_000
+
+
+def test_a_job_killed_anywhere_loses_nothing_and_repeats_nothing(
+    spark: SparkSession, server: RestartableServer, name: str, tmp_path: Path
+) -> None:
+    topic = server.topic(f"{name}a")
+    for start in range(0, RECORDS, 2000):
+        topic.write(*({"data": {"n": n}, "tag": f"t{n % 9}"} for n in range(start, start + 2000)))
+    topic.delete_records(match="t5")
+    chance = random.Random(SEED)
+    arguments = [server.url, topic.name, str(tmp_path)]
+    for number in range(KILLS):
+        job = JOBS[number % len(JOBS)]
+        run_and_kill(
+            "spark.job_process", arguments, job, chance.randrange(3 if job == "archiving" else 2), chance.random() * 1.5
+        )
+    assert not run_and_kill("spark.job_process", arguments, "never", 0, 0.0), "it was to run to its end"
+
+    source, _ = history(topic)
+    rows = archived_rows(spark, tmp_path / "archive", topic.name)
+    assert [row[0] for row in rows] == sorted(source), f"seed {SEED}"
+    again, losses = history(server.topic(f"{topic.name}.again"))
+    assert losses == []
+    replayed = [(int(record["meta"]["replay_seq"]), record["data"]) for _, record in sorted(again.items())]
+    assert replayed == [(seq, source[seq]["data"]) for seq in sorted(source)], f"seed {SEED}"
+    # Nothing is left over, and the counts of the manifest are those of the source.
+    state = manifest.load(str(tmp_path / "archive"))
+    on_disk = {str(path.relative_to(tmp_path / "archive")) for path in (tmp_path / "archive").rglob("*.parquet")}
+    assert on_disk == state.files.keys()
+    cut = state.topics[topic.name]
+    assert (cut.to_seq, cut.records, cut.lost) == (RECORDS, len(source), 0)

@@ -1,0 +1,391 @@
+"""Routers in the engine: who may be made, what they forward and when, and what waits for the journal."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from engine_on_a_fake_clock import EngineOnAFakeClock, record
+from held_journal import HeldJournal
+
+from topics import limits
+from topics.engine.engine import Write
+from topics.engine.forwarding import Outcome
+from topics.engine.journal import Busy, Commit, all_of
+from topics.engine.router import Router
+from topics.errors import RouterCycle, RouterNotFound, StorageFailed, Throttled, TopicExistsIncompatible
+from topics.model.config import Discard, Durability, TopicConfigPatch
+from topics.model.gap import Gap, GapReason
+from topics.model.router import RouterSettings
+from topics.model.tag_match import TagMatch
+
+PLAIN = RouterSettings()
+CYCLIC = RouterSettings(allow_cycle=True)
+
+
+class Routing(EngineOnAFakeClock):
+    def route(self, source: str, dest: str, settings: RouterSettings = PLAIN, name: str = "") -> Router:
+        put = self.engine.put_router(name or f"{source}->{dest}", source, dest, settings, create_dest=True)
+        return put.router
+
+    def data(self, topic: str) -> list[object]:
+        return [json.loads(fragment)["data"] for fragment in self.read(topic=topic).fragments]
+
+    def put(self, topic: str, *values: int) -> None:
+        self.write(*(record(b"%d" % value) for value in values), topic=topic)
+
+    def pending(self, router: str) -> int:
+        return self.engine.router(router).lag
+
+
+@pytest.fixture
+def at() -> Routing:
+    return Routing()
+
+
+# The graph
+
+
+def test_a_cycle_is_found_however_long_it_is(at: Routing) -> None:
+    names = [f"t{number}" for number in range(6)]
+    for source, dest in pairwise(names):
+        at.route(source, dest)
+    with pytest.raises(RouterCycle) as refused:
+        at.route("t5", "t0")
+    assert refused.value.detail["cycle"] == ["t5", *names]
+    assert len(at.engine.routers) == 5
+
+
+def test_a_router_on_a_cycle_cannot_stop_to_allow_it(at: Routing) -> None:
+    at.route("a", "b", CYCLIC)
+    at.route("b", "a", CYCLIC)
+    with pytest.raises(RouterCycle):
+        at.route("b", "a", PLAIN)
+
+
+def test_a_tree_is_no_cycle(at: Routing) -> None:
+    for dest in ("b", "c", "d"):
+        at.route("a", dest)
+    at.route("b", "e")
+    at.put("a", 1)
+    assert [at.data(topic) for topic in "abcde"] == [[1]] * 5
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_every_topic_of_a_ring_gets_each_record_once(at: Routing, size: int) -> None:
+    names = [f"t{number}" for number in range(size)]
+    for source, dest in zip(names, names[1:] + names[:1], strict=True):
+        at.route(source, dest, CYCLIC)
+    for number, name in enumerate(names):
+        at.put(name, number)
+    for _ in range(size):
+        at.engine.forward_pending()
+    for name in names:
+        assert sorted(map(str, at.data(name))) == [str(number) for number in range(size)]
+        assert at.engine.topics.get(name).hops == {}  # type: ignore[union-attr]
+
+
+def test_a_ring_that_is_cut_is_a_chain(at: Routing) -> None:
+    for source, dest in ("ab", "bc", "ca"):
+        at.route(source, dest, CYCLIC)
+    at.engine.delete_router("c->a")
+    at.put("a", 1)
+    assert [at.data(topic) for topic in "abc"] == [[1], [1], [1]]
+    assert [router.ring for router in at.engine.routers] == [0, 0]
+
+
+def test_another_source_is_refused_also_when_it_does_not_exist_yet(at: Routing) -> None:
+    at.route("a", "b")
+    with pytest.raises(TopicExistsIncompatible) as refused:
+        at.route("c", "b")
+    assert refused.value.detail["reason"] == "router_dest_fan_in"
+    assert at.engine.find_topic("c") is None
+
+
+# Forwarding
+
+
+def test_a_write_does_not_forward_by_itself(at: Routing) -> None:
+    router = at.route("a", "b")
+    at.put("a", 1, 2)
+    assert (router.lag, router.dest.log.head_seq) == (2, 0)
+    assert at.data("b") == [1, 2]
+    assert (router.lag, router.forwarded_total) == (0, 2)
+
+
+def test_a_read_forwards_in_bounds(at: Routing) -> None:
+    router = at.route("a", "b")
+    for _ in range(3):
+        at.write(*[record()] * 9000, topic="a")
+    at.read(topic="b")
+    assert router.lag == 27_000 - limits.ROUTER_CATCH_UP_RECORDS_MAX
+
+
+def test_a_delete_in_the_source_forwards_in_bounds(at: Routing) -> None:
+    routers = [at.route("a", f"d{number}") for number in range(10)]
+    for _ in range(2):
+        at.write(*[record()] * 5000, topic="a")
+    at.engine.delete_records("a", 2, None)
+    assert sum(router.forwarded_total for router in routers) == limits.ROUTER_CATCH_UP_ALL_RECORDS_MAX
+
+
+def test_a_listing_does_not_forward(at: Routing) -> None:
+    router = at.route("a", "b")
+    at.put("a", 1)
+    at.engine.page_of_topics("", ("",), 10)
+    assert router.lag == 1
+
+
+def test_changed_settings_are_for_what_is_forwarded_after_them(at: Routing) -> None:
+    router = at.route("a", "b")
+    at.write(record(b"1", tag="x"), topic="a")
+    at.data("b")
+    at.route("a", "b", RouterSettings(filter=TagMatch("y", is_prefix=False)))
+    at.write(record(b"2", tag="x"), record(b"3", tag="y"), topic="a")
+    assert at.data("b") == [1, 3]
+    assert (router.lag, router.forwarded_total) == (0, 2)
+
+
+def test_a_full_dest_is_filled_to_the_last_place_and_then_waits(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_records=3, discard=Discard.REJECT), "b")
+    router = at.route("a", "b")
+    at.put("a", 1, 2, 3, 4, 5)
+    assert at.engine.forward(router.dest, 1000) is Outcome.FULL
+    assert (at.data("b"), router.lag) == ([1, 2, 3], 2)
+    at.engine.delete_records("b", 2, None)
+    assert at.data("b") == [2, 3, 4]
+
+
+def test_bytes_bound_a_dest_and_the_server_alike(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_bytes=80, discard=Discard.REJECT), "b")
+    at.route("a", "b")
+    at.put("a", 1, 2, 3)
+    assert at.data("b") == [1, 2]
+    crowded = Routing(total_bytes_max=39 * 5)
+    crowded.route("a", "b")
+    crowded.put("a", 1, 2, 3)
+    assert (crowded.data("b"), crowded.pending("a->b")) == ([1, 2], 1)
+
+
+def test_a_record_no_dest_could_hold_is_lost_by_its_cap_and_others_go_on(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_bytes=50), "b")
+    at.route("a", "b")
+    at.write(record(b'"%b"' % (b"x" * 100)), record(b"2"), topic="a")
+    batch = at.read(topic="b")
+    assert ([json.loads(fragment)["data"] for fragment in batch.fragments], batch.gap) == (
+        [2],
+        Gap(1, 1, GapReason.CAP),
+    )
+
+
+def test_what_a_cap_took_from_the_source_before_it_was_forwarded_takes_one_seq(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_records=2), "a")
+    router = at.route("a", "b")
+    at.put("a", *range(10))
+    first = at.read(topic="b")
+    assert (first.fragments, first.gap) == (
+        [b'{"$seq":2,"$ts":1700000000000,"data":8}', b'{"$seq":3,"$ts":1700000000000,"data":9}'],
+        Gap(1, 1, GapReason.SOURCE_TRIM),
+    )
+    assert [tuple(loss)[:3] for loss in router.dest.losses] == [(1, 1, GapReason.SOURCE_TRIM)]
+
+
+def test_a_chain_tells_of_what_its_first_source_lost(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_records=1), "a")
+    at.route("a", "b")
+    at.route("b", "c")
+    at.put("a", 1, 2)
+    assert (at.read(topic="c").gap, at.data("c")) == (Gap(1, 1, GapReason.SOURCE_TRIM), [2])
+
+
+def test_gaps_of_different_causes_side_by_side_are_told_one_after_the_other(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_records=1), "a")
+    router = at.route("a", "b")
+    at.put("b", 0)
+    router.dest.log.lose(2, 3)
+    router.dest.assigned_seq = 3
+    at.put("a", 1, 2)
+    reads = [at.read(0, topic="b"), at.read(1, topic="b"), at.read(3, topic="b")]
+    assert [read.gap for read in reads] == [None, Gap(2, 3, GapReason.CRASH), Gap(4, 4, GapReason.SOURCE_TRIM)]
+    assert [read.next_from_seq for read in reads] == [1, 3, 5]
+
+
+def test_what_was_deleted_in_the_source_before_it_was_forwarded_is_passed_over(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_records=1, discard=Discard.REJECT), "b")
+    at.route("a", "b")
+    at.put("a", 1, 2, 3)
+    at.engine.delete_records("a", 3, None)
+    at.engine.delete_records("b", 2, None)
+    batch = at.read(topic="b")
+    assert (at.data("b"), batch.gap) == ([3], None)
+
+
+def test_copies_made_late_have_the_time_they_were_made_at(at: Routing) -> None:
+    at.route("a", "b")
+    at.put("a", 1)
+    at.clock.advance(limits.ROUTER_LATE_MS + 1)
+    at.put("a", 2)
+    stamps = [json.loads(fragment)["$ts"] for fragment in at.read(topic="b").fragments]
+    assert stamps == [at.clock.now_ms()] * 2
+
+
+def test_a_topic_that_is_deleted_takes_its_routers_along(at: Routing) -> None:
+    at.route("a", "b")
+    at.route("b", "c")
+    removed = at.engine.delete_topic("b")
+    assert removed.routers_removed == ("a->b", "b->c")
+    assert (len(at.engine.routers), at.engine.find_topic("a").outbound) == (0, {})  # type: ignore[union-attr]
+    at.route("x", "c")
+    with pytest.raises(RouterNotFound):
+        at.engine.router("a->b")
+
+
+# The journal
+
+
+class Journalled(Routing):
+    def __init__(self) -> None:
+        self.journal = HeldJournal()
+        super().__init__(journal=self.journal)
+
+    def route(self, source: str, dest: str, settings: RouterSettings = PLAIN, name: str = "") -> Router:
+        while True:
+            try:
+                router = super().route(source, dest, settings, name)
+            except Busy:
+                self.journal.commit()
+            else:
+                self.journal.commit()
+                return router
+
+    def topics(self, durability: Durability, *names: str) -> None:
+        for name in names:
+            self.configure(TopicConfigPatch(durability=durability), name)
+        self.journal.commit()
+
+
+@pytest.fixture
+def held() -> Journalled:
+    made = Journalled()
+    made.topics(Durability.MEMORY, "a", "b")
+    made.journal.operations.clear()
+    return made
+
+
+def test_a_router_is_there_once_both_its_topics_say_so_durably(held: Journalled) -> None:
+    put = held.engine.put_router("r", "a", "b", PLAIN, create_dest=True)
+    assert held.journal.operations == [("router", 1, True), ("router", 2, True)]
+    held.journal.commit(1)
+    assert (put.commit is not None and put.commit.done, len(held.engine.routers)) == (False, 0)
+    held.journal.commit()
+    assert (put.commit is not None and put.commit.done, len(held.engine.routers)) == (True, 1)
+
+
+def test_while_a_router_is_made_its_topics_and_other_routers_wait(held: Journalled) -> None:
+    held.engine.put_router("r", "a", "b", PLAIN, create_dest=True)
+    with pytest.raises(Busy):
+        held.put("a", 1)
+    with pytest.raises(Busy):
+        held.engine.put_router("q", "c", "d", PLAIN, create_dest=True)
+    with pytest.raises(Busy):
+        held.engine.delete_topic("b")
+
+
+def test_a_router_whose_disk_failed_is_not_there(held: Journalled) -> None:
+    held.engine.put_router("r", "a", "b", PLAIN, create_dest=True)
+    held.journal.fail()
+    assert len(held.engine.routers) == 0
+    held.put("a", 1)
+
+
+def test_missing_topics_are_made_first_both_or_none(held: Journalled) -> None:
+    with pytest.raises(Busy):
+        held.engine.put_router("r", "x", "y", PLAIN, create_dest=True)
+    assert held.journal.named("create") == [True, True]
+    few = Routing(topics_max=1)
+    with pytest.raises(Throttled):
+        few.route("x", "y")
+    assert len(few.engine.topics) == 0
+
+
+def test_copies_are_not_journalled(held: Journalled) -> None:
+    held.route("a", "b")
+    held.put("a", 1, 2)
+    held.journal.operations.clear()
+    assert held.data("b") == [1, 2]
+    assert (held.journal.operations, held.journal.forwarded) == ([], {2: 2})
+
+
+def test_a_change_of_settings_holds_up_forwarding_until_it_is_durable(held: Journalled) -> None:
+    held.route("a", "b")
+    held.put("a", 1)
+    held.engine.put_router("a->b", "a", "b", RouterSettings(preserve_tag=False), create_dest=True)
+    assert held.engine.forward(held.engine.router("a->b").dest, 10) is Outcome.HELD
+    held.journal.commit()
+    assert held.data("b") == [1]
+
+
+def test_copies_come_behind_writes_that_wait_for_the_disk(held: Journalled) -> None:
+    held.topics(Durability.FSYNC, "b")
+    held.route("a", "b")
+    held.put("b", 0)
+    held.put("a", 1)
+    assert held.data("b") == []
+    held.put("b", 2)
+    held.journal.commit()
+    assert held.data("b") == [0, 1, 2]
+
+
+def test_copies_behind_a_write_that_failed_are_made_again(held: Journalled) -> None:
+    held.topics(Durability.FSYNC, "b")
+    router = held.route("a", "b")
+    held.put("b", 0)
+    held.put("a", 1)
+    assert held.data("b") == []
+    held.journal.fail()
+    assert (router.cursor, router.forwarded_total) == (0, 0)
+    assert held.data("b") == [1]
+
+
+def test_a_jump_over_lost_records_is_durable_before_it_is_seen(held: Journalled) -> None:
+    held.configure(TopicConfigPatch(cap_records=1), "a")
+    held.journal.commit()
+    held.route("a", "b")
+    held.put("a", 1, 2)
+    assert (held.read(topic="b").gap, held.data("b")) == (None, [])
+    held.journal.commit()
+    assert (held.read(topic="b").gap, held.data("b")) == (Gap(1, 1, GapReason.SOURCE_TRIM), [2])
+
+
+def test_a_direct_write_to_a_dest_of_class_disk_waits_for_the_disk(held: Journalled) -> None:
+    held.topics(Durability.DISK, "b")
+    held.route("a", "b")
+    appended = held.engine.append("b", held_write())
+    assert appended.commit is not None
+
+
+def held_write() -> Write:
+    return Write([record()])
+
+
+def test_a_strong_reader_sees_copies_when_their_originals_are_durable(held: Journalled) -> None:
+    dest = held.route("a", "b").dest
+    held.engine.add_strong_reader(dest)
+    held.journal.commit()
+    held.put("a", 1)
+    held.data("b")
+    assert (dest.log.head_seq, held.engine.durable_seq(dest)) == (1, 0)
+    held.journal.commit()
+    assert held.engine.durable_seq(dest) == 1
+
+
+def test_all_commits_are_done_with_the_last_and_fail_with_the_first_that_does() -> None:
+    one, other = Commit(), Commit()
+    joined = all_of([one, None, other])
+    assert joined is not None
+    failed = StorageFailed("gone")
+    one.resolve(failed, 3)
+    assert not joined.done
+    other.resolve(None, 5)
+    assert (joined.done, joined.error, joined.sync_ns) == (True, failed, 5)
+    assert all_of([None, one]) is one
+    assert all_of([None]) is None

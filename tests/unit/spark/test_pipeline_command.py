@@ -1,0 +1,110 @@
+"""`topics pipeline`: what is wrong is said before Spark starts, in one line, with status 2."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topics.cli import pipeline
+from topics.cli.main import main
+from topics.cli.pipeline_job import InvalidArguments
+from topics.cli.pipeline_replay import milliseconds
+from topics.spark import session
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "_session", start)
+    monkeypatch.setattr(session, "has_java", lambda: True)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["pipeline", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("topics: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["archive", "--to", "x"], "name topics, or give --prefix"),
+        (["archive", "a", "--prefix", "b", "--to", "x"], "name topics, or give --prefix"),
+        (["archive", "a", "--to", "x", "--cold", "y"], "--cold goes with --data"),
+        (["archive", "a", "--to", "x", "--conf", "nonsense"], "write it as name=value"),
+        (["archive", "a", "--to", "x", "--checkpoint", "y"], "--checkpoint has no meaning here"),
+        (["archive", "a", "--to", "x", "--url", "ftp://x"], "must look like http://host:port"),
+        (["archive", "a", "--to", "x", "--url", NOBODY], "does not answer"),
+        (["archive", "a", "--to", "x", "--data", "nowhere"], "is no data directory"),
+        (["compact", "nowhere"], "is no archive"),
+        (["replay", "--from", "nowhere", "--into", "a", "--url", NOBODY], "does not answer"),
+        (["replay", "--from", "x", "--into", "a", "--from-time", "soon"], "--from-time soon: write it as"),
+        (["audit", "--data", "nowhere"], "is no data directory"),
+        (["import", "x.jsonl", "--into", "a b"], "is not a topic name"),
+        (["import", "x.jsonl", "--into", "a", "--url", NOBODY], "does not answer"),
+        (["import", "x.jsonl", "--into", "a", "--checkpoint", "y"], "--checkpoint has no meaning here"),
+        (["export", "a", "--to", "x", "--url", NOBODY], "does not answer"),
+        (["rollup", "a", "--window", "soon", "--into", "b"], "is no duration"),
+        (["rollup", "a", "--window", "1m", "--into", "b", "--url", NOBODY], "does not answer"),
+        (["query", "SELECT 1", "--json"], "rows as JSON are --format json"),
+        (["query", "SELECT 1", "--archive", "nowhere"], "is no archive"),
+        (["query", "SELECT 1", "--url", NOBODY], "does not answer"),
+        (["init", "x", "--topic", "a b"], "is not a topic name"),
+        (["run", "nowhere"], "has no spark-pipeline.yml"),
+        (["run", "nowhere", "--master", "yarn"], "sc://host:15002"),
+    ],
+)
+def test_bad_arguments_are_refused_before_spark_starts(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_it_says_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "has_java", lambda: False)
+    assert "apt-get install openjdk-17-jre-headless" in refused(capsys, "compact", "x")
+
+
+def test_without_pyspark_it_says_how_to_install_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "find_spec", lambda package: None)
+    assert 'pip install "topics[spark]"' in refused(capsys, "compact", "x")
+
+
+def test_the_server_and_the_list_of_jobs_do_without_spark() -> None:
+    code = (
+        "import sys, topics.cli.serve, topics.cli.pipeline; from topics.cli.main import main\n"
+        "try: main(['pipeline', '--help'])\n"
+        "except SystemExit: pass\n"
+        "found = [name for name in ('pyspark', 'pyarrow', 'pandas') if name in sys.modules]\n"
+        "sys.exit(str(found) if found else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_times_are_read_as_people_and_programs_write_them() -> None:
+    assert milliseconds("--from-time", None) is None
+    assert milliseconds("--from-time", "1794797317293") == 1794797317293
+    assert milliseconds("--from-time", "2026-11-16T00:00:00Z") == 1794787200000
+    assert milliseconds("--from-time", "2026-11-16T01:00:00+01:00") == 1794787200000
+    assert milliseconds("--from-time", "2026-11-16") == 1794787200000
+    with pytest.raises(InvalidArguments):
+        milliseconds("--from-time", "tomorrow")

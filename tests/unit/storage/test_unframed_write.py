@@ -1,0 +1,36 @@
+"""A write becomes the frames that recovery reads back, whichever way they are made."""
+
+import pytest
+
+from topics.storage.frame import append_frames
+from topics.storage.unframed_write import UnframedWrite
+
+PLAIN = b'{"$seq":7,"$ts":9,"data":{"a": 1.0}}'
+WITH_META = b'{"$seq":7,"$ts":9,"$node":"n","data":2,"meta":{"k":"v"}}'
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("node", [None, "n", "węzeł"])
+@pytest.mark.parametrize("tag", [None, "t", "żółw"])
+@pytest.mark.parametrize(
+    ("fragment", "payload"), [(PLAIN, b'{"a": 1.0}'), (WITH_META, b'2\x00{"k":"v"}')], ids=["plain", "meta"]
+)
+def test_a_write_of_one_record_is_framed_as_in_a_batch(
+    fragment: bytes, payload: bytes, tag: str | None, node: str | None, durable: bool
+) -> None:
+    meta_at = fragment.find(b',"meta":')
+    write = UnframedWrite(5, 7, 9, [fragment], [max(meta_at, 0)], [node], [tag], None, durable, [])
+    record = (None if node is None else node.encode(), None if tag is None else tag.encode(), payload)
+    assert write.frames() == append_frames(5, 7, 9, [record], durable=durable)
+
+
+def test_the_last_record_carries_the_key_and_frames_before_it_come_first() -> None:
+    write = UnframedWrite(5, 7, 9, [PLAIN, PLAIN], [0, 0], [None] * 2, [None] * 2, "key", False, [b"opening"])
+    payload = b'{"a": 1.0}'
+    records = [(None, None, payload), (None, None, payload + b"\x00\x00key")]
+    assert write.frames() == [b"opening", *append_frames(5, 7, 9, records, durable=False)]
+
+
+def test_a_single_record_with_a_key_carries_it() -> None:
+    write = UnframedWrite(5, 7, 9, [PLAIN], [0], [None], [None], "key", False, [])
+    assert write.frames() == append_frames(5, 7, 9, [(None, None, b'{"a": 1.0}\x00\x00key')], durable=False)

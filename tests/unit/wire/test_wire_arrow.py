@@ -1,0 +1,54 @@
+"""An export as an Arrow stream: what a reader of Arrow gets out of it."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from topics.wire.arrow import stream_end, stream_records, stream_start
+from topics.wire.responses import ExportedGap, ExportEnd
+
+WHOLE = ExportEnd(9, [ExportedGap(3, 6, "cap")])
+
+
+def read(*parts: bytes) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(b"".join(parts))).read_all()
+
+
+def test_records_come_with_all_they_have_and_payloads_as_they_are() -> None:
+    fragments = [
+        b'{"$seq":7,"$ts":1700000000123,"$node":"n","data":{"b": 1.0,\n "a":1e400},"meta":{"k":"\xc3\xbc"},"$tag":"t"}',
+        b'{"$seq":9,"$ts":1700000000124,"data":null}',
+    ]
+    table = read(stream_start("orders"), stream_records(fragments), stream_end(ExportEnd(9, [])))
+    assert table.schema.metadata == {b"topic": b"orders"}
+    full, bare, end = table.to_pylist()
+    assert full == {
+        "seq": 7,
+        "ts": datetime.fromtimestamp(1700000000, UTC).replace(microsecond=123000),
+        "node": "n",
+        "tag": "t",
+        "meta": [("k", "ü")],
+        "data": '{"b": 1.0,\n "a":1e400}',
+        "kind": "record",
+        "gap_from": None,
+        "gap_to": None,
+        "reason": None,
+    }
+    assert (bare["node"], bare["tag"], bare["meta"], bare["data"]) == (None, None, None, "null")
+    assert (end["kind"], end["seq"], end["reason"]) == ("end", 9, None)
+
+
+def test_the_last_batch_says_what_is_lost_and_where_to_go_on() -> None:
+    tombstone, end = read(stream_start("t"), stream_end(WHOLE)).to_pylist()
+    assert (tombstone["kind"], tombstone["seq"], tombstone["data"]) == ("tombstone", None, None)
+    assert (tombstone["gap_from"], tombstone["gap_to"], tombstone["reason"]) == (3, 6, "cap")
+    assert (end["kind"], end["seq"], end["gap_from"], end["reason"]) == ("end", 9, None, None)
+
+
+def test_an_early_end_has_its_reason() -> None:
+    [end] = read(stream_start("t"), stream_end(ExportEnd(4, [], "the topic was deleted"))).to_pylist()
+    assert (end["kind"], end["seq"], end["reason"]) == ("end", 4, "the topic was deleted")
+
+
+def test_nothing_follows_the_end_of_the_stream() -> None:
+    assert stream_end(WHOLE).endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
