@@ -64,7 +64,7 @@ class Client:
 
 
 class Writer(Client):
-    """Batches of one to three records, every other one with an idempotency key."""
+    """Batches of one to three records, with an idempotency key, as a producer, or neither."""
 
     def __init__(self, api: Api, topic: str, name: str) -> None:
         self._name = name
@@ -73,7 +73,9 @@ class Writer(Client):
     def steps(self, number: int) -> None:
         data = [f"{self._name}-{number}-{position}" for position in range(1 + number % 3)]
         body: Body = {"records": [{"data": each} for each in data]}
-        if number % 2:
+        if number % 4 == 1:
+            body["producer"] = {"name": self._name, "sequence": number * 10}
+        elif number % 2:
             body["idempotency_key"] = f"{self._name}-{number}"
         self.unanswered = body
         answer = self.post(f"/v0/topics/{self.topic}", body)
@@ -126,7 +128,7 @@ def test_acknowledged_writes_survive_sigkill_whatever_the_number_of_shards(tmp_p
                 acked[client.topic].update(zip(seqs, data, strict=True))
             if isinstance(client, Deleter):
                 deleted[client.topic].update(client.deleted)
-            elif client.unanswered is not None and "idempotency_key" in client.unanswered:
+            elif client.unanswered is not None and client.unanswered.keys() & {"idempotency_key", "producer"}:
                 unanswered.append((client.topic, client.unanswered))
     server = Server(tmp_path, TOPICS_WAL_SHARDS="2", **settings)
     _check(server.api, acked, deleted)
@@ -160,7 +162,7 @@ def _check(api: Api, acked: dict[str, dict[int, Any]], deleted: dict[str, set[in
 
 
 def _retry(api: Api, unanswered: list[tuple[str, Body]]) -> None:
-    """A write whose answer was lost is sent again with its key, twice: it is there exactly once."""
+    """A write whose answer was lost is sent again, twice: it is there exactly once."""
     for topic, body in unanswered:
         first = success(api.post(f"/v0/topics/{topic}", body))
         again = success(api.post(f"/v0/topics/{topic}", body))
@@ -171,7 +173,7 @@ def _retry(api: Api, unanswered: list[tuple[str, Body]]) -> None:
         assert found == wanted
 
 
-def test_deletes_and_keys_survive_a_restart(tmp_path: Path) -> None:
+def test_deletes_keys_and_producers_survive_a_restart(tmp_path: Path) -> None:
     server = Server(tmp_path, TOPICS_SEGMENT_MAX_EVENTS="4")
     for topic in ("fsync", "disk"):
         success(server.api.put(f"/v0/topics/{topic}", {"durability": topic}))
@@ -179,6 +181,7 @@ def test_deletes_and_keys_survive_a_restart(tmp_path: Path) -> None:
         success(server.api.post(f"/v0/topics/{topic}", {**body, "idempotency_key": "once"}))
         assert success(server.api.post(f"/v0/topics/{topic}/delete", {"match": "t:1"}))["deleted"] == 7
         success(server.api.post(f"/v0/topics/{topic}/delete", {"before_seq": 4}))
+        success(server.api.post(f"/v0/topics/{topic}", {**body, "producer": {"name": "p", "sequence": 100}}))
     expected = {topic: read_all(server.api, topic) for topic in ("fsync", "disk")}
     server.stop()
     for stop in (Server.kill, Server.stop):
@@ -187,6 +190,8 @@ def test_deletes_and_keys_survive_a_restart(tmp_path: Path) -> None:
             assert read_all(server.api, topic) == reading
             again = success(server.api.post(f"/v0/topics/{topic}", {**body, "idempotency_key": "once"}))
             assert (again["deduped"], again["first_seq"]) == (True, 1)
+            again = success(server.api.post(f"/v0/topics/{topic}", {**body, "producer": {"name": "p", "sequence": 99}}))
+            assert (again["deduped"], again["count"]) == (True, 0)
         stop(server)
 
 

@@ -11,6 +11,7 @@ from topics.engine.engine import Engine
 from topics.engine.journal import Commit
 from topics.model.config import Durability, TopicConfig
 from topics.model.gap import GapReason
+from topics.model.producer import split_key
 from topics.model.tag_match import TagMatch
 from topics.storage.group_commit import CommitThread
 from topics.testing.simulated_server import Reading, SimulatedServer
@@ -301,12 +302,14 @@ def _check_keys(
             continue
         window_ms = topic.config.idempotency_window_ms
         remembered = topic.keys.find(write.key, now_ms, window_ms)
+        is_producer = split_key(write.key) is not None
         if remembered is None:
-            due = write.operation.is_durable and not write.resident_only and now_ms - write.ts < window_ms
+            known = is_producer or now_ms - write.ts < window_ms
+            due = write.operation.is_durable and not write.resident_only and known
             assert not due, f"{label}: the key of durable seq {first_seq} is forgotten"
             continue
         later = [each for each in life.writes if each.key == write.key]
-        if later[-1] is not write:
+        if later[-1] is not write or (is_producer and remembered.record_count == 0):
             continue
         assert (remembered.first_seq, remembered.record_count) == (first_seq, len(write.texts)), (
             f"{label}: {remembered}"

@@ -13,6 +13,7 @@ from fault.history import OVERHEAD_BYTES, Configured, Deleted, History, Instance
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed
 from topics.model.config import DEFAULT_CONFIG, Durability, TopicConfig, TopicConfigPatch, merge
+from topics.model.producer import Producer, producer_key
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch, parse_match
 from topics.storage.errors import DiskFailed
@@ -279,7 +280,7 @@ class Workload:
         else:
             assert not failed_before, "a server whose disk has failed took an operation"
 
-    def _new_records(self, count: int) -> tuple[list[NewRecord], str | None, str | None]:
+    def _new_records(self, count: int) -> tuple[list[NewRecord], str | None, str | Producer | None]:
         choice = self._choice
         records: list[NewRecord] = []
         for _ in range(count):
@@ -290,6 +291,8 @@ class Workload:
         node = choice.choice(NODES)
         if choice.random() < 0.4:
             self._keys += 1
+            if self._keys % 2:
+                return records, node, Producer("producer", self._records * 10)
             return records, node, f"key-{self._keys}"
         return records, node, None
 
@@ -304,10 +307,12 @@ def _written(
     node: str | None,
     first_seq: int,
     ts: int,
-    key: str | None,
+    key: str | Producer | None,
     durability: Durability,
 ) -> Written:
     """The write with the texts its readers are to get, made without the code under test."""
+    if isinstance(key, Producer):
+        key = producer_key(key.name, key.sequence + len(records) - 1)
     write = Written(operation, {}, {}, {}, key, ts, durability)
     for seq, record in enumerate(records, first_seq):
         data = bytes(record.data)

@@ -141,11 +141,15 @@ def test_a_batch_that_comes_again_adds_only_what_is_missing(
     whole = results(server, spec)
     forget_last_commit(tmp_path / "checkpoint" / "query")
     if kept == "a part of the batch":
-        # What a kill between two appends leaves, long enough ago for the server to have forgotten the keys.
+        # What a kill between two appends leaves.
         target = server.topic(f"{topic.name}.rolled")
         records, _ = history(target)
         target.remove()
-        target.write(*({"data": records[seq]["data"], "meta": records[seq]["meta"]} for seq in range(1, 5)))
+        query, batch = records[1]["meta"]["rollup"].split("/")
+        target.write(
+            *({"data": records[seq]["data"], "meta": records[seq]["meta"]} for seq in range(1, 5)),
+            producer={"name": f"rollup/{query}", "sequence": int(batch) << 32},
+        )
     assert run(spark, spec).results == (0 if kept == "all of the batch" else len(whole) - 4)
     assert results(server, spec) == whole
 

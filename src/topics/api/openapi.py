@@ -99,7 +99,9 @@ def _describe_rules(components: dict[str, Any]) -> None:
     """What a request must satisfy beyond its types, as far as a schema can say it."""
     write = components["WriteRequest"]["properties"]
     write["records"]["minItems"] = 1
-    write["idempotency_key"]["anyOf"][0] |= {"minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARS_MAX}
+    key = {"minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARS_MAX, "pattern": r"^[^\x00]+$"}
+    write["idempotency_key"]["anyOf"][0] |= key
+    components["Producer"]["properties"]["name"] |= key
     components["DiffRequest"]["properties"]["node"]["anyOf"][1]["maxItems"] = limits.NODE_FILTER_ENTRIES_MAX
     delete = components["DeleteRecordsRequest"]
     delete["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]

@@ -233,7 +233,14 @@ class WebSocketConnection:
             key.require_scope(Scope.ADMIN)
             key.require_names_in(command.config)
         began_ns = self._clock.monotonic_ns()
-        write = Write(command.records, command.node, command.idempotency_key, command.create, command.config)
+        write = Write(
+            command.records,
+            command.node,
+            command.idempotency_key,
+            command.create,
+            command.config,
+            producer=command.producer,
+        )
         try:
             appended = self._engine.append(command.topic, write)
         except Throttled as error:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from topics import errors, limits
 from topics.client import replies
 from topics.client.errors import ServerUnreachable, UnexpectedReply
+from topics.model.producer import Producer
 from topics.wire.responses import ExportEnd, ExportTrailer, RecordReply
 
 T = TypeVar("T", bound=Struct)
@@ -152,12 +153,14 @@ def diff(
 def append(
     topic: str,
     records: Sequence[NewRecord] | msgspec.Raw,
-    idempotency_key: str,
+    known_as: str | Producer,
     *,
     create: bool = True,
     config: Mapping[str, object] | None = None,
 ) -> Call[replies.AppendReply]:
-    body: dict[str, object] = {"records": records, "idempotency_key": idempotency_key}
+    """`known_as`: an idempotency key, or the producer and the number of its write."""
+    name = "producer" if isinstance(known_as, Producer) else "idempotency_key"
+    body: dict[str, object] = {"records": records, name: known_as}
     if not create:
         body["create"] = False
     if config is not None:

@@ -14,6 +14,7 @@ from topics.client import core, replies
 from topics.client.core import Address, Answer, Call, NewRecord, Retries, RetryPolicy
 from topics.client.errors import ExportCut, UnexpectedReply
 from topics.clock import Clock, SystemClock
+from topics.model.producer import Producer
 from topics.wire.responses import ExportEnd, RecordReply
 
 T = TypeVar("T", bound=Struct)
@@ -100,13 +101,14 @@ class SyncClient:
         records: Sequence[NewRecord] | Raw,
         *,
         idempotency_key: str | None = None,
+        producer: Producer | None = None,
         create: bool = True,
         config: Mapping[str, object] | None = None,
     ) -> replies.AppendReply:
-        """Without a key of the caller's the client makes one, so that its own retries add nothing twice.
+        """Without a key or a producer the client makes a key, so that its own retries add nothing twice.
         `records` may also be the JSON text of the list, for those who made it elsewhere."""
-        key = idempotency_key or self._new_key()
-        return self.send(core.append(topic, records, key, create=create, config=config))
+        known_as = producer or idempotency_key or self._new_key()
+        return self.send(core.append(topic, records, known_as, create=create, config=config))
 
     def claim(self, queue: str, node: str, max_jobs: int = 1, *, lease_ms: int | None = None) -> list[replies.JobReply]:
         """Leases jobs to the worker `node`. Fewer than asked for: there are no more now."""

@@ -109,11 +109,3 @@ def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
     if keys > bounds.meta_keys_max:
         raise InvalidRequest.in_field(field, f"has {keys} keys; at most {bounds.meta_keys_max} are allowed")
     return meta
-
-
-def check_key(key: str) -> None:
-    if not 1 <= len(key) <= limits.IDEMPOTENCY_KEY_CHARS_MAX:
-        raise InvalidRequest.in_field(
-            "idempotency_key",
-            f"is {len(key)} characters long; use 1 to {limits.IDEMPOTENCY_KEY_CHARS_MAX}",
-        )

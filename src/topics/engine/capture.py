@@ -20,7 +20,6 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
     if log.blocks and isinstance(last := log.blocks[-1], Block):
         aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
         last.closed = last.closed or log.is_full(last) or bool(aged)
-    resident_from = log.resident_from
     return TopicCapture(
         image=TopicImage(
             topic_id=topic.topic_id,
@@ -36,11 +35,9 @@ def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
             lost_ranges=list(log.lost_ranges),
             ceiling=topic.ceiling,
             last_write_ts=topic.last_write_ts,
-            # A key is as durable as its write.
             keys=[
                 KeyImage(key, write.first_seq, write.record_count, write.at_ms)
-                for key, write in topic.keys.items()
-                if resident_from is None or write.first_seq < resident_from
+                for key, write in topic.keys.items(log.resident_from)
             ],
             segments=[],
             cursors=[CursorImage(name, cursor.seq, cursor.updated_ts) for name, cursor in topic.cursors.items()],

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from topics import limits
 from topics.clock import Clock
-from topics.engine.admission import WriteLimits, admit, check_key
+from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
 from topics.engine.control import EngineLimits
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
@@ -35,6 +35,7 @@ from topics.errors import (
 from topics.model.config import Durability, TopicConfigPatch, merge
 from topics.model.lease_event import Delayed
 from topics.model.names import check_topic_name
+from topics.model.producer import Producer, check_key, check_producer, producer_key
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
@@ -49,6 +50,7 @@ class Write(Struct, frozen=True, gc=False):
     create: bool | None = None
     config: TopicConfigPatch | None = None
     gated: bool = False  # nobody is to see it before it is durable, whatever the class of the topic
+    producer: Producer | None = None  # in place of a key
 
 
 class Appended(Struct, frozen=True, gc=False):
@@ -198,17 +200,19 @@ class Engine(RouterOperations):
                 raise TopicNotFound(name)
             topic = self._new_topic(name, write.config or TopicConfigPatch())
         now_ms = self._clock.now_ms()
-        key = write.idempotency_key
-        if key is not None:
-            check_key(key)
+        records, key, producer = write.records, write.idempotency_key, write.producer
+        if key is not None or producer is not None:
+            key = _checked_key(write)
             earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
             if earlier is not None:
                 waiting = topic.staged[-1].commit if earlier.first_seq > topic.log.head_seq else None
                 return Appended(topic, earlier.first_seq, earlier.record_count, False, True, waiting)
+            if producer is not None:
+                records = records[max(topic.keys.next_number(producer.name) - producer.sequence, 0) :]
         first_seq = topic.assigned_seq + 1
         ts = max(now_ms, topic.assigned_ts)
-        batch = admit(write.records, write.node, first_seq, ts, bounds or self._limits.write)
-        delays = _delays(topic, write.records, first_seq, now_ms) if batch.has_delays else []
+        batch = admit(records, write.node, first_seq, ts, bounds or self._limits.write)
+        delays = _delays(topic, records, first_seq, now_ms) if batch.has_delays else []
         config = topic.config
         if config.ttl_ms:
             self._current(topic, now_ms)
@@ -222,7 +226,7 @@ class Engine(RouterOperations):
         topic.assigned_seq += count
         topic.assigned_ts = ts
         if key is not None:
-            topic.keys.remember(key, first_seq, count, now_ms)
+            topic.keys.remember(key, first_seq, count, now_ms, topic.log.resident_from)
         if commit is None:
             if created:
                 self.apply_add_topic(topic)
@@ -441,6 +445,18 @@ class Engine(RouterOperations):
         if durability is Durability.EPHEMERAL or (durability is Durability.FSYNC and not topic.inbound):
             return topic.log.head_seq
         return topic.durable_seq
+
+
+def _checked_key(write: Write) -> str:
+    key, producer = write.idempotency_key, write.producer
+    if producer is None:
+        assert key is not None
+        check_key(key)
+        return key
+    if key is not None:
+        raise InvalidRequest.in_field("producer", "takes the place of idempotency_key; give one of them")
+    check_producer(producer)
+    return producer_key(producer.name, producer.sequence + len(write.records) - 1)
 
 
 def _delays(topic: Topic, records: list[NewRecord], first_seq: int, now_ms: int) -> list[Delayed]:

@@ -2,42 +2,54 @@
 
 Keys are kept in the order they came, so what is past the window is always at the front. Their number
 is bounded: beyond `IDEMPOTENCY_KEYS_PER_TOPIC_MAX` the oldest is forgotten early.
+
+The key of a producer is kept as its producer is, without a window.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from topics import limits
+from topics.engine.producers import Producers, RememberedWrite
+from topics.model.producer import producer_key, split_key
 
 _FORGET_PER_CALL_MAX = 16
 
 
-class RememberedWrite(NamedTuple):
-    first_seq: int
-    record_count: int
-    at_ms: int
-
-
 class IdempotencyKeys:
-    __slots__ = ("_latest_ms", "_writes")
+    __slots__ = ("_latest_ms", "_producers", "_writes")
 
     def __init__(self) -> None:
         self._writes: dict[str, RememberedWrite] = {}
+        self._producers = Producers()
         self._latest_ms = 0
 
     def __len__(self) -> int:
-        return len(self._writes)
+        return len(self._writes) + len(self._producers)
 
-    def items(self) -> Iterable[tuple[str, RememberedWrite]]:
-        return self._writes.items()
+    def items(self, resident_from: int | None = None) -> Iterator[tuple[str, RememberedWrite]]:
+        """A key is as durable as its write: those of writes from `resident_from` on are left out."""
+        for key, write in self._writes.items():
+            if resident_from is None or write.first_seq < resident_from:
+                yield key, write
+        for name, last_number, write in self._producers.durable(resident_from):
+            yield producer_key(name, last_number), write
 
     def restore(self, key: str, write: RememberedWrite) -> None:
-        """Puts a key back, in the order of `items`."""
+        """Puts a key back, in the order of `items`. The log may tell again what the snapshot knows already."""
+        if numbered := split_key(key):
+            if self._producers.find(*numbered) is None:
+                self._producers.remember(*numbered, write, None)
+            return
         self._writes[key] = write
         self._latest_ms = max(self._latest_ms, write.at_ms)
 
+    def next_number(self, producer: str) -> int:
+        return self._producers.next_number(producer)
+
     def find(self, key: str, now_ms: int, window_ms: int) -> RememberedWrite | None:
+        if numbered := split_key(key):
+            return self._producers.find(*numbered)
         now_ms = self._forward(now_ms)
         self._forget_past(now_ms, window_ms)
         write = self._writes.get(key)
@@ -46,14 +58,22 @@ class IdempotencyKeys:
             return None
         return write
 
-    def remember(self, key: str, first_seq: int, count: int, now_ms: int) -> None:
+    def remember(self, key: str, first_seq: int, count: int, now_ms: int, resident_from: int | None = None) -> None:
         """The caller has asked `find` first: `key` is not there."""
+        write = RememberedWrite(first_seq, count, self._forward(now_ms))
+        if numbered := split_key(key):
+            self._producers.remember(*numbered, write, resident_from)
+            return
         if len(self._writes) >= limits.IDEMPOTENCY_KEYS_PER_TOPIC_MAX:
             del self._writes[next(iter(self._writes))]
-        self._writes[key] = RememberedWrite(first_seq, count, self._forward(now_ms))
+        self._writes[key] = write
 
     def forget(self, key: str) -> None:
-        self._writes.pop(key, None)
+        """Its write failed."""
+        if numbered := split_key(key):
+            self._producers.take_back(*numbered)
+        else:
+            self._writes.pop(key, None)
 
     def _forward(self, now_ms: int) -> int:
         # A wall clock that steps back must not reorder the front of the dictionary.

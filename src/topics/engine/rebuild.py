@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from topics import limits
 from topics.engine.block import AnyBlock, Batch, Block
 from topics.engine.engine import Engine
-from topics.engine.idempotency import RememberedWrite
 from topics.engine.lease_queue import Lease, LeaseQueue
+from topics.engine.producers import RememberedWrite
 from topics.engine.rederivation import Rederivation
 from topics.engine.router_graph import source_of
 from topics.engine.topic import Move, NamedCursor, Topic

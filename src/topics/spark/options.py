@@ -27,7 +27,7 @@ READ_OPTIONS = (
     "tag", "tagPrefix", "includeData", "failOnDataLoss", "onDataLoss", "schema", "cursor", "archive",
 )  # fmt: skip
 WRITE_OPTIONS = (
-    "url", "apiKey", "topic", "createTopics", "idempotencyWindowMs", "maxRecordsPerChunk", "maxBytesPerChunk",
+    "url", "apiKey", "topic", "createTopics", "maxRecordsPerChunk", "maxBytesPerChunk",
 )  # fmt: skip
 # Spark hands its own options of a streaming query to the sink.
 SPARK_WRITE_OPTIONS = ("checkpointLocation", "queryName")
@@ -131,7 +131,6 @@ class WriteOptions:
     server: Server
     topic: str | None
     create_topics: bool
-    idempotency_window_ms: int | None
     chunk_records_max: int
     chunk_bytes_max: int
 
@@ -189,7 +188,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         server=_server(given),
         topic=topic,
         create_topics=_boolean(given, "createTopics", True),
-        idempotency_window_ms=_positive(given, "idempotencyWindowMs"),
         chunk_records_max=records_max,
         chunk_bytes_max=bytes_max,
     )

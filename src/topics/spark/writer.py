@@ -1,8 +1,9 @@
-"""What Spark calls to write. Rows become chunks, each one append with a key of its own.
+"""What Spark calls to write. Rows become chunks, each one append of a producer that numbers its records.
 
-The key names the query, the batch, the task and the chunk, so a task that is tried again, or a batch that is replayed
-after a crash of either side, appends nothing twice. That needs the same rows in the same order: a chunk whose size
-changed is refused, not appended.
+A producer is a query and one of its partitions; the number of a record is its batch and its place among the rows of
+the task for that topic. So a task that is tried again, or a batch that is replayed after a crash of either side,
+appends nothing twice, however long that took and however the rows are cut into chunks. That needs the same rows in the
+same order.
 """
 
 from collections.abc import Iterator
@@ -19,11 +20,14 @@ from topics import limits
 from topics.client.core import NewRecord
 from topics.client.sync_client import SyncClient
 from topics.model.names import is_topic_name
-from topics.spark.errors import InvalidColumns, ReplayDiffers
+from topics.model.producer import Producer
+from topics.spark.errors import InvalidColumns
 from topics.spark.options import WriteOptions
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
+
+BATCH_NUMBERS = 1 << 32  # more than a task can have records, and batches enough for centuries
 
 RECORD_OVERHEAD_BYTES = 64  # field names and punctuation around a record in a request
 
@@ -39,7 +43,7 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`. Its id is made on the driver, once a job: every attempt of a task has the same keys."""
+    """`df.write`. Its id is made on the driver, once a job: every attempt of a task is the same producer."""
 
     def __init__(self, write: WriteOptions, schema: StructType) -> None:
         check_columns(schema, write)
@@ -47,7 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._job = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return write_rows(self._options, iterator, f"{self._job}/{_task().partitionId()}")
+        return write_rows(self._options, iterator, Producer(f"{self._job}/{_task().partitionId()}", 0))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -62,13 +66,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = task.getLocalProperty(QUERY_PROPERTY), task.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
             raise InvalidColumns("this task is not part of a streaming batch, so its writes cannot be told apart")
-        return write_rows(self._options, iterator, f"{query}/{batch}/{task.partitionId()}")
+        return write_rows(self._options, iterator, producer_of(f"{query}/{task.partitionId()}", int(batch)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every append was acknowledged when its task ended: nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was appended stays; the batch is tried again with the same keys."""
+        """What was appended stays; the batch is tried again with the same numbers."""
+
+
+def producer_of(name: str, batch: int) -> Producer:
+    """A producer at the first record of a batch."""
+    return Producer(name, batch * BATCH_NUMBERS)
 
 
 def _task() -> TaskContext:
@@ -108,9 +117,9 @@ def _check_type(name: str, kind: DataType, wanted: DataType) -> None:
         raise InvalidColumns(f"column {name} is {kind.simpleString()} and must be {wanted.simpleString()}")
 
 
-def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], task_key: str) -> Written:
+def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> Written:
     with write.server.client() as client:
-        sender = ChunkSender(write, task_key, client)
+        sender = ChunkSender(write, producer, client)
         for batch in batches:
             for topic, record in records_of(batch, write.topic):
                 sender.add(topic, record)
@@ -165,15 +174,15 @@ class _Chunk:
 
 
 class ChunkSender:
-    """Gathers records by topic and appends them. When a chunk is sent depends on the rows alone, not on time or on how
-    Spark cut its Arrow batches, so a replay makes the same chunks."""
+    """Gathers records by topic and appends them."""
 
-    def __init__(self, write: WriteOptions, task_key: str, client: SyncClient) -> None:
+    def __init__(self, write: WriteOptions, producer: Producer, client: SyncClient) -> None:
         self.records = 0
         self.chunks = 0
         self._options = write
-        self._task_key = task_key
+        self._producer = producer
         self._client = client
+        self._sent: dict[str, int] = {}
         self._waiting: dict[str, _Chunk] = {}
         self._waiting_bytes = 0
 
@@ -199,17 +208,14 @@ class ChunkSender:
     def _send(self, topic: str) -> None:
         chunk = self._waiting.pop(topic)
         self._waiting_bytes -= chunk.size_bytes
-        key = f"{self._task_key}/{self.chunks}"
-        window_ms = self._options.idempotency_window_ms
-        reply = self._client.append(
+        sent = self._sent.get(topic, 0)
+        self._client.append(
             topic,
             chunk.records,
-            idempotency_key=key,
+            producer=Producer(self._producer.name, self._producer.sequence + sent),
             create=self._options.create_topics,
-            config=None if window_ms is None else {"idempotency_window_ms": window_ms},
         )
-        if reply.count != len(chunk.records):
-            raise ReplayDiffers(topic, key, reply.count, len(chunk.records))
+        self._sent[topic] = sent + len(chunk.records)
         self.records += len(chunk.records)
         self.chunks += 1
 

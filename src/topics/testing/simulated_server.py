@@ -26,6 +26,7 @@ from topics.engine.router_operations import PutRouter
 from topics.errors import StorageFailed
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
+from topics.model.producer import Producer
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.router import RouterSettings
@@ -160,7 +161,7 @@ class SimulatedServer:
         topic: str,
         records: int | list[NewRecord],
         *,
-        key: str | None = None,
+        key: str | Producer | None = None,
         node: str | None = None,
         config: Config | None = None,
     ) -> Appended:
@@ -174,7 +175,7 @@ class SimulatedServer:
         topic: str,
         records: int | list[NewRecord],
         *,
-        key: str | None = None,
+        key: str | Producer | None = None,
         node: str | None = None,
         config: Config | None = None,
     ) -> Appended:
@@ -182,9 +183,9 @@ class SimulatedServer:
         if isinstance(records, int):
             records = [NewRecord(Raw(b'{"n":%d}' % number)) for number in range(records)]
         patch = None if config is None else convert(config, TopicConfigPatch)
-        return self._done(
-            lambda: self.engine.append(topic, Write(records, node=node, idempotency_key=key, config=patch))
-        )
+        known_as = {"producer" if isinstance(key, Producer) else "idempotency_key": key}
+        write = Write(records, node=node, config=patch, **known_as)  # type: ignore[arg-type]
+        return self._done(lambda: self.engine.append(topic, write))
 
     def delete_records(self, topic: str, *, before_seq: int | None = None, match: object = None) -> DeletedRecords:
         parsed = None if match is None else parse_match(match)

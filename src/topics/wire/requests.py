@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from topics import limits
 from topics.errors import InvalidRequest
 from topics.model.config import TopicConfigPatch, Unsigned
+from topics.model.producer import Producer
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee
 
@@ -34,6 +35,9 @@ class WriteRequest(Struct, gc=False):
     create: Annotated[bool | None, Meta(description="false: 404 instead of creating the topic.")] = None
     config: Annotated[TopicConfigPatch | None, Meta(description="Applied only if this write creates the topic.")] = None
     disable_backpressure: Annotated[bool, Meta(description="Wait under load instead of a 429.")] = False
+    producer: Annotated[
+        Producer | None, Meta(description="Extension. Instead of a key: remembered by number, without a window.")
+    ] = None
 
 
 class DiffRequest(Struct, gc=False):

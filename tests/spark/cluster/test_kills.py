@@ -27,7 +27,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerWithAPast]:
 @pytest.fixture
 def target(past: ServerWithAPast, name: str) -> Topic:
     topic = past.topic(f"{name}copy")
-    topic.configure(durable=True, idempotency_window_ms=3_600_000)
+    topic.configure(durable=True, idempotency_window_ms=0)
     return topic
 
 

@@ -131,7 +131,9 @@ def test_payloads_are_described_though_they_are_bytes_here(document: dict[str, A
 def test_rules_beyond_types_are_described(document: dict[str, Any]) -> None:
     write = schemas(document)["WriteRequest"]["properties"]
     assert write["records"]["minItems"] == 1
-    assert write["idempotency_key"]["anyOf"][0] == {"type": "string", "minLength": 1, "maxLength": 256}
+    key = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": r"^[^\x00]+$"}
+    assert write["idempotency_key"]["anyOf"][0] == key
+    assert schemas(document)["Producer"]["properties"]["name"].items() >= key.items()
     delete = schemas(document)["DeleteRecordsRequest"]
     assert delete["anyOf"] == [{"required": ["before_seq"]}, {"required": ["match"]}]
     operators = [

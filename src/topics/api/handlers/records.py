@@ -46,7 +46,7 @@ class RecordHandlers:
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
-        write = Write(body.records, body.node, key, body.create, body.config)
+        write = Write(body.records, body.node, key, body.create, body.config, producer=body.producer)
         try:
             appended = self._engine.append(call.name, write)
         except Throttled as error:

@@ -1,13 +1,12 @@
 """Where the results of a roll-up go, each once. A sink gets a batch whole, and gets it again after a crash.
 
-Into a topic: every result names its query and batch in `meta`, and before a batch is written a named cursor notes where
-the topic ended. A batch that comes again finds there how much of it arrived, however long ago that was: results are in
-a fixed order, so the first so many are skipped. Retries in between are known by their idempotency keys.
+Into a topic: the query is a producer that numbers its results, and results of a batch are in a fixed order. So what
+arrived of a batch that comes again is left out, however long ago that was. Every result names its query and batch in
+`meta`.
 
 Into a directory: a batch is a directory of its own, and replaces itself.
 """
 
-import contextlib
 import os
 from itertools import islice
 
@@ -17,10 +16,11 @@ from pyspark.sql import Column, DataFrame
 
 from topics import limits
 from topics.client.core import NewRecord
-from topics.errors import CursorNotFound, TopicNotFound
-from topics.spark.errors import PipelineError, ReplayDiffers
+from topics.model.producer import Producer
+from topics.spark.errors import PipelineError
 from topics.spark.options import Server
 from topics.spark.pipelines.rollup_spec import field_name
+from topics.spark.writer import producer_of
 
 ROLLUP_META = "rollup"  # "<query>/<batch>"
 NOTE = "_rollup.json"
@@ -46,7 +46,6 @@ class TopicSink:
         self._by = by
         self._checkpoint = checkpoint
         self._client = server.client()
-        self._may_be_repeated = True  # only the first batch of a run can be one that ran before
 
     def write(self, frame: DataFrame, batch: int) -> None:
         keys = ["window_start", "window_end", *(f"`{field_name(path)}`" for path in self._by)]
@@ -55,51 +54,16 @@ class TopicSink:
         data = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
         rows = ordered.select(data.alias("data"), _tag(self._by).alias("tag")).toLocalIterator()
         query = query_id(self._checkpoint)
-        origin = f"{query}/{batch}"
-        done = self._arrived(query, origin) if self._may_be_repeated else 0
-        self._may_be_repeated = False
-        for _ in islice(rows, done):
-            pass
-        written = done
+        producer = producer_of(f"rollup/{query}", batch)
+        meta = {ROLLUP_META: f"{query}/{batch}"}
         while chunk := list(islice(rows, limits.SPARK_CHUNK_RECORDS)):
-            if written == 0:
-                self._note_end(query)
-            meta = {ROLLUP_META: origin}
             records = [NewRecord(msgspec.Raw(row.data.encode()), row.tag, None, meta) for row in chunk]
-            key = f"rollup/{origin}/{written}"
-            reply = self._client.append(self._topic, records, idempotency_key=key)
-            if reply.count != len(records):
-                raise ReplayDiffers(self._topic, key, reply.count, len(records))
-            written += len(records)
-            self.results += len(records)
+            reply = self._client.append(self._topic, records, producer=producer)
+            producer = Producer(producer.name, producer.sequence + len(records))
+            self.results += 0 if reply.deduped else reply.count
 
     def close(self) -> None:
         self._client.close()
-
-    def _note_end(self, query: str) -> None:
-        # A topic that is only about to be made has no cursor yet, and is looked through from its start.
-        with contextlib.suppress(TopicNotFound):
-            self._client.put_cursor(self._topic, _cursor(query), self._client.state(self._topic).head_seq)
-
-    def _arrived(self, query: str, origin: str) -> int:
-        """How many results of this batch are in the topic."""
-        try:
-            seq = self._client.cursor(self._topic, _cursor(query)).seq
-        except CursorNotFound:
-            seq = 0
-        except TopicNotFound:
-            return 0
-        count = 0
-        while True:
-            reply = self._client.read(self._topic, seq)
-            count += sum(1 for record in reply.records if (record.meta or {}).get(ROLLUP_META) == origin)
-            seq = reply.next_from_seq
-            if seq >= reply.head_seq:
-                return count
-
-
-def _cursor(query: str) -> str:
-    return f"rollup.{query}"
 
 
 def _tag(by: tuple[str, ...]) -> Column:

@@ -1,0 +1,83 @@
+"""Extension: a producer that numbers its records has each of them appended once, however late it comes again."""
+
+from typing import Any
+
+import pytest
+
+from conformance.client import Topic, assert_error
+
+
+def write(topic: Topic, sequence: int, *payloads: int, name: str = "p") -> dict[str, Any]:
+    return topic.write(*({"data": data} for data in payloads), producer={"name": name, "sequence": sequence})
+
+
+def test_a_repeated_write_returns_its_seqs_and_appends_nothing(topic: Topic) -> None:
+    topic.configure(idempotency_window_ms=0)
+    first = write(topic, 0, 10, 11)
+    again = write(topic, 0, 10, 11)
+    assert (first["deduped"], first["seqs"]) == (False, [1, 2])
+    assert (again["deduped"], again["seqs"], again["count"]) == (True, [1, 2], 2)
+    assert topic.seqs() == [1, 2]
+
+
+def test_a_write_before_the_last_one_appends_nothing_and_its_seqs_are_not_known_any_more(topic: Topic) -> None:
+    write(topic, 0, 10)
+    write(topic, 1, 11)
+    again = write(topic, 0, 10)
+    assert (again["deduped"], again["seqs"], again["count"], again["head_seq"]) == (True, [], 0, 2)
+
+
+def test_of_a_write_cut_in_another_way_only_what_is_new_is_appended(topic: Topic) -> None:
+    write(topic, 0, 10, 11, 12)
+    written = write(topic, 1, 11, 12, 13, 14)
+    assert (written["deduped"], written["seqs"]) == (False, [4, 5])
+    assert [record["data"] for record in topic.diff()["records"]] == [10, 11, 12, 13, 14]
+
+
+def test_numbers_may_leave_gaps(topic: Topic) -> None:
+    write(topic, 5, 1)
+    assert write(topic, 2**40, 2)["deduped"] is False
+    assert write(topic, 6, 3)["deduped"] is True
+
+
+def test_producers_do_not_know_of_each_other_nor_of_keys(topic: Topic) -> None:
+    write(topic, 3, 1, name="a")
+    assert write(topic, 3, 1, name="b")["deduped"] is False
+    assert topic.write({"data": 1}, idempotency_key="a")["deduped"] is False
+    assert topic.seqs() == [1, 2, 3]
+
+
+def test_a_recreated_topic_knows_no_producer(topic: Topic) -> None:
+    write(topic, 0, 1)
+    topic.remove()
+    assert write(topic, 0, 1)["deduped"] is False
+
+
+@pytest.mark.parametrize(
+    ("producer", "field"),
+    [
+        ({"name": "p"}, "producer.sequence"),
+        ({"sequence": 1}, "producer.name"),
+        ({"name": "", "sequence": 1}, "producer.name"),
+        ({"name": "p" * 257, "sequence": 1}, "producer.name"),
+        ({"name": "a\0b", "sequence": 1}, "producer.name"),
+        ({"name": "p", "sequence": -1}, "producer.sequence"),
+        ({"name": "p", "sequence": 2**64}, "producer.sequence"),
+        ({"name": "p", "sequence": "1"}, "producer.sequence"),
+        ("p", "producer"),
+    ],
+)
+def test_a_producer_that_makes_no_sense_is_refused(topic: Topic, producer: object, field: str) -> None:
+    reply = topic.api.post(topic.path, {"records": [{"data": 1}], "producer": producer})
+    assert_error(reply, 400, "invalid_request", field)
+    assert not topic.exists()
+
+
+def test_a_producer_and_a_key_contradict_each_other(topic: Topic) -> None:
+    body = {"records": [{"data": 1}], "producer": {"name": "p", "sequence": 1}, "idempotency_key": "k"}
+    assert_error(topic.api.post(topic.path, body), 400, "invalid_request")
+
+
+def test_a_key_holds_no_nul(topic: Topic) -> None:
+    reply = topic.api.post(topic.path, {"records": [{"data": 1}], "idempotency_key": "p\x001"})
+    assert_error(reply, 400, "invalid_request")
