@@ -1,12 +1,12 @@
 """A disk without room: writes fail loudly, reads go on, and nothing acknowledged is lost."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from acceptance.server import Server, read_all
+from acceptance.small_disk import mounted_disk
 from conformance.client import Api, Reply, assert_error, success
 
 DISK_BYTES = 288 << 20
@@ -16,18 +16,8 @@ WRITES_MAX = 100
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, in memory."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", str(directory)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not possible: {mounted.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
+    with mounted_disk(tmp_path / "disk", DISK_BYTES) as directory:
+        yield directory
 
 
 def fill(path: Path) -> None:

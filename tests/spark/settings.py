@@ -1,7 +1,8 @@
 """What makes Spark small enough for tests.
 
-Most run in one process. `tests/spark/cluster` runs some of them again, and those that kill, with executors in processes
-of their own. TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" does so with all of them.
+Most run in one process. `tests/spark/cluster` runs those of source and sink again, some pipelines, and the tests that
+kill, with executors in processes of their own.
+TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" does so with all of them.
 """
 
 import os

@@ -1,7 +1,6 @@
 """Archives: every seq of a topic is archived once, lost or deleted; and what is wrong changes nothing."""
 
 import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from acceptance.small_disk import mounted_disk
 from conformance.client import Topic
 from spark.archives import archive_topics, archived_rows, live_rows, origin, without_payload
 from spark.readings import history
@@ -240,17 +240,8 @@ def test_a_schema_nobody_can_read_is_refused(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", str(directory)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting a small disk is not possible: {mounted.stderr.strip()}")
-    yield directory
-    subprocess.run(["umount", str(directory)], check=True)
+    with mounted_disk(tmp_path / "disk", DISK_BYTES) as directory:
+        yield directory
 
 
 def test_a_full_target_disk_leaves_the_last_good_state(
