@@ -75,11 +75,12 @@ def assemble_core(
     clock: Clock,
     disk: Disk,
     deliver: Deliver,
+    at_turn_end: Deliver,
     *,
     wal_file_bytes: int = limits.WAL_FILE_BYTES,
 ) -> Core:
-    """`deliver` runs a call on the thread that owns the engine."""
-    journal = DiskJournal(Commit, deliver)
+    """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand."""
+    journal = DiskJournal(Commit, deliver, at_turn_end)
     engine = Engine(
         clock,
         EngineLimits(
@@ -102,9 +103,12 @@ def assemble_core(
     return Core(engine, journal, store)
 
 
-def assemble(settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, call_later: CallLater) -> Server:
-    """`deliver` runs a call on the thread that owns the engine, `call_later` does so after a while."""
-    engine, journal, store = assemble_core(settings, clock, disk, deliver)
+def assemble(
+    settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, at_turn_end: Deliver, call_later: CallLater
+) -> Server:
+    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` when that is done with what is at hand,
+    `call_later` after a while."""
+    engine, journal, store = assemble_core(settings, clock, disk, deliver, at_turn_end)
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)

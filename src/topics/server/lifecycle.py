@@ -37,7 +37,7 @@ def _put_off_full_collections() -> None:
 
 async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe, loop.call_later)
+    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe, loop.call_soon, loop.call_later)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)

@@ -4,6 +4,9 @@ One turn (`step`): take everything queued, write it in one piece, then sync if a
 that, or if unsynced bytes have waited `sync_interval_ms`. So a lone write is synced at once, and whatever
 arrives while a sync runs shares the next one; there is no timer on that path.
 
+Writes of one record that ask for no sync may be deferred (`defer`): they are submitted together, by `submit_deferred`
+at the end of the turn of whoever submits, and in any case before what is submitted next.
+
 Writes that do not ask for a sync wake a parked thread once and are then gathered for `write_gap_ms`,
 because waking a thread for each of them costs more than the write. They are written within that time and
 synced within `sync_interval_ms` of being written, also when nothing else arrives.
@@ -24,7 +27,7 @@ from typing import Generic, TypeVar
 
 from topics.clock import Clock
 from topics.storage.errors import DiskFailed
-from topics.storage.unframed_write import UnframedWrite
+from topics.storage.unframed_write import SingleRecord, UnframedWrite, frames_of
 from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
@@ -77,6 +80,7 @@ class CommitThread(Generic[Ticket]):
         self._queue_bytes_max = queue_bytes_max
         self._queue: deque[_Write[Ticket]] = deque()
         self._queued_bytes = 0
+        self._deferred: list[SingleRecord] = []
         self._submitted_lsn = writer.next_lsn
         self._trim_below_lsn = 0
         self._failure: DiskFailed | None = writer.failure
@@ -111,8 +115,8 @@ class CommitThread(Generic[Ticket]):
 
     @property
     def submitted_lsn(self) -> int:
-        """The lsn after the last frame submitted."""
-        return self._submitted_lsn
+        """The lsn after the last frame submitted, or deferred."""
+        return self._submitted_lsn + len(self._deferred)
 
     @property
     def failure(self) -> DiskFailed | None:
@@ -143,6 +147,8 @@ class CommitThread(Generic[Ticket]):
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
         all the same: who submits has asked `has_room` first.
         """
+        if self._deferred:
+            self.submit_deferred()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         if self._closing:
@@ -163,6 +169,16 @@ class CommitThread(Generic[Ticket]):
                 self._changed.notify()
         return self._submitted_lsn
 
+    def defer(self, write: SingleRecord) -> None:
+        """Takes it, to be submitted soon. Hot."""
+        self._deferred.append(write)
+
+    def submit_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        if deferred and self._failure is None:
+            # A shard that failed meanwhile has lost them, as it has lost what was queued.
+            self.submit([frames_of(deferred)], len(deferred), False, None)
+
     def trim_below(self, lsn: int) -> None:
         """Have the files removed that hold only frames below `lsn`, at the next turn."""
         with self._changed:
@@ -178,6 +194,7 @@ class CommitThread(Generic[Ticket]):
 
         Every ticket is reported by then; `failure` tells whether the file was closed cleanly.
         """
+        self.submit_deferred()
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -45,11 +45,14 @@ Deliver = Callable[[Callable[[], None]], object]
 
 
 class DiskJournal(Generic[T]):
-    """`new_ticket` makes what a caller waits for; `deliver` runs a call on the caller's thread."""
+    """`new_ticket` makes what a caller waits for; `deliver` runs a call on the caller's thread; `at_turn_end` runs one
+    when the caller is done with what is at hand."""
 
-    def __init__(self, new_ticket: Callable[[], T], deliver: Deliver) -> None:
+    def __init__(self, new_ticket: Callable[[], T], deliver: Deliver, at_turn_end: Deliver) -> None:
         self._new_ticket = new_ticket
         self._deliver = deliver
+        self._at_turn_end = at_turn_end
+        self._deferring = False
         self._shards: list[CommitThread[T]] = []
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
         self._heads: Heads
@@ -152,8 +155,15 @@ class DiskJournal(Generic[T]):
         gated: bool,
         delays: Sequence[Delayed] = (),
     ) -> T | None:
-        """Hot: once per write. The frames are made by the shard's thread, many writes at a time."""
+        """Hot: once per write."""
         count = len(fragments)
+        if count == 1 and not gated and not delays:
+            self._heads.note(topic_id, first_seq)
+            self._shard(topic_id).defer((topic_id, first_seq, ts, fragments[0], meta_at[0], nodes[0], tags[0], key))
+            if not self._deferring:
+                self._deferring = True
+                self._at_turn_end(self._submit_deferred)
+            return None
         self._heads.note(topic_id, first_seq + count - 1)
         opening: list[bytes] = []
         if delays:
@@ -166,6 +176,11 @@ class DiskJournal(Generic[T]):
         ticket = self._new_ticket() if gated else None
         self._shard(topic_id).submit(write, len(opening) + count, gated, ticket)
         return ticket
+
+    def _submit_deferred(self) -> None:
+        self._deferring = False
+        for shard in self._shards:
+            shard.submit_deferred()
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

@@ -71,10 +71,11 @@ class SimulatedServer:
         lazy: bool = False,
         **overrides: object,
     ) -> None:
+        self._at_turn_end: list[Callable[[], None]] = []
         settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
         settings = structs.replace(settings, **overrides)
         self.engine, self.journal, self.store = assemble_core(
-            settings, clock, disk, lambda call: call(), wal_file_bytes=wal_file_bytes
+            settings, clock, disk, lambda call: call(), self._at_turn_end.append, wal_file_bytes=wal_file_bytes
         )
         self.queues = Queues(self.engine, clock, self.journal)
         self.lazy = lazy
@@ -264,7 +265,11 @@ class SimulatedServer:
             self.wait(commit)
 
     def step(self) -> None:
-        """One turn of every WAL shard."""
+        """One turn of every WAL shard, after one of the loop."""
+        calls = self._at_turn_end.copy()
+        self._at_turn_end.clear()
+        for call in calls:
+            call()
         for shard in self.journal.shards:
             shard.step()
 

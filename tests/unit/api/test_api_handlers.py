@@ -27,12 +27,16 @@ class Served:
         self.clock = FakeClock()
         self.disk = FakeDisk()
         settings = read_settings({"TOPICS_DATA_DIR": "/data", "TOPICS_WAL_SHARDS": "1", **environment})
-        self.server = assemble(settings, self.clock, self.disk, lambda call: call(), self._call_later)
+        self.server = assemble(settings, self.clock, self.disk, self._run, self._run, self._call_later)
         self.server.store._wal_file_bytes = 1 << 16  # a disk in memory has no room to waste
         self.server.store.acquire()
         self.server.store.open(self.server.store.replay(lambda _: None))
         self.wal = self.server.store._journal.shards[0]
         self.server.readiness.phase = Phase.READY
+
+    @staticmethod
+    def _run(call: Callable[[], None]) -> None:
+        call()
 
     @staticmethod
     def _call_later(delay_s: float, call: Callable[[], None]) -> object:

@@ -1,6 +1,7 @@
 """Operations as frames in the WAL, and who is told when they are durable."""
 
 import errno
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -46,7 +47,8 @@ class Journalled:
     def __init__(self, shards: int = 1, queue_writes_max: int = 100) -> None:
         self.disk = FakeDisk()
         self.delivered = 0
-        self.journal: DiskJournal[Ticket] = DiskJournal(Ticket, self._deliver)
+        self.at_turn_end: list[Callable[[], None]] = []
+        self.journal: DiskJournal[Ticket] = DiskJournal(Ticket, self._deliver, self.at_turn_end.append)
         self.heads = Heads(self.disk, "/meta")
         self.heads.create({})
         self.shards = [
@@ -84,7 +86,12 @@ class Journalled:
             gated=gated,
         )
 
+    def end_turn(self) -> None:
+        while self.at_turn_end:
+            self.at_turn_end.pop(0)()
+
     def step(self) -> None:
+        self.end_turn()
         for shard in self.shards:
             shard.step()
 
@@ -115,6 +122,45 @@ def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
         (FrameKind.APPEND, HAS_TAG | DURABLE, 7, 6, 1000),
     ]
     assert [frame[5:8] for frame in frames] == [(b"n", b"", b"[1]\0{}"), (b"", b"x", b"2")]
+
+
+def test_writes_nobody_waits_for_are_submitted_together_when_the_turn_ends(at: Journalled) -> None:
+    for topic_id in (7, 8):
+        assert at.append(topic_id=topic_id, gated=False) is None
+    assert (at.shards[0].queue_depth, at.shards[0].submitted_lsn) == (0, 2)
+    at.end_turn()
+    assert (at.shards[0].queue_depth, at.shards[0].submitted_lsn) == (1, 2)
+    assert [frame[2] for frame in at.frames()] == [7, 8]
+
+
+@pytest.mark.parametrize("then", ["a gated write", "a larger write", "an operation", "closing"])
+def test_what_comes_next_comes_after_them(at: Journalled, then: str) -> None:
+    at.append(topic_id=7, gated=False)
+    if then == "a gated write":
+        at.append(topic_id=8, gated=True)
+    elif then == "a larger write":
+        at.append(topic_id=8, gated=False, count=2)
+    elif then == "an operation":
+        at.journal.reserve(8, 1000, 5)
+    else:
+        at.shards[0].close()
+    at.shards[0].step()
+    topics = [frame[2] for frame in ShardReplay(at.disk.crash_keep_all(), "/wal/0")]
+    assert topics[0] == 7
+    assert set(topics[1:]) == ({8} if then != "closing" else set())
+    at.end_turn()
+    at.shards[0].step()
+
+
+def test_a_shard_that_failed_meanwhile_has_lost_them(at: Journalled) -> None:
+    at.append(gated=False)
+    at.disk.fail_at(at.disk.mutating_calls + 1, errno.EIO)
+    at.shards[0].submit([b"x"], 1, True, Ticket())
+    at.shards[0].step()
+    assert at.shards[0].failure is not None
+    at.append(gated=False)
+    at.end_turn()
+    assert at.shards[0].queue_depth == 0
 
 
 def test_a_delay_is_part_of_its_write(at: Journalled) -> None:

@@ -3,25 +3,35 @@
 import pytest
 
 from topics.storage.frame import append_frames
-from topics.storage.unframed_write import UnframedWrite
+from topics.storage.unframed_write import UnframedWrite, frames_of
 
 PLAIN = b'{"$seq":7,"$ts":9,"data":{"a": 1.0}}'
 WITH_META = b'{"$seq":7,"$ts":9,"$node":"n","data":2,"meta":{"k":"v"}}'
 
 
-@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("key", [None, "key"])
 @pytest.mark.parametrize("node", [None, "n", "węzeł"])
 @pytest.mark.parametrize("tag", [None, "t", "żółw"])
-@pytest.mark.parametrize(
-    ("fragment", "payload"), [(PLAIN, b'{"a": 1.0}'), (WITH_META, b'2\x00{"k":"v"}')], ids=["plain", "meta"]
-)
+@pytest.mark.parametrize("fragment", [PLAIN, WITH_META], ids=["plain", "meta"])
 def test_a_write_of_one_record_is_framed_as_in_a_batch(
-    fragment: bytes, payload: bytes, tag: str | None, node: str | None, durable: bool
+    fragment: bytes, tag: str | None, node: str | None, key: str | None
 ) -> None:
-    meta_at = fragment.find(b',"meta":')
-    write = UnframedWrite(5, 7, 9, [fragment], [max(meta_at, 0)], [node], [tag], None, durable, [])
-    record = (None if node is None else node.encode(), None if tag is None else tag.encode(), payload)
-    assert write.frames() == append_frames(5, 7, 9, [record], durable=durable)
+    meta_at = max(fragment.find(b',"meta":'), 0)
+    as_batch = UnframedWrite(5, 7, 9, [fragment], [meta_at], [node], [tag], key, False, [])
+    assert [frames_of([(5, 7, 9, fragment, meta_at, node, tag, key)])] == as_batch.frames()
+
+
+def test_frames_of_several_writes_follow_each_other() -> None:
+    one, other = (5, 7, 9, PLAIN, 0, None, None, None), (6, 1, 9, PLAIN, 0, None, None, None)
+    assert frames_of([one, other]) == frames_of([one]) + frames_of([other])
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_frames_have_data_and_meta_as_they_were_sent(durable: bool) -> None:
+    at = WITH_META.find(b',"meta":')
+    write = UnframedWrite(5, 7, 9, [WITH_META, PLAIN], [at, 0], ["n", None], ["t", None], None, durable, [])
+    records = [(b"n", b"t", b'2\x00{"k":"v"}'), (None, None, b'{"a": 1.0}')]
+    assert write.frames() == append_frames(5, 7, 9, records, durable=durable)
 
 
 def test_the_last_record_carries_the_key_and_frames_before_it_come_first() -> None:
