@@ -646,7 +646,8 @@ def test_a_message_that_is_too_large_ends_the_connection(small: ServerProcess) -
 
 def test_fragments_that_are_too_large_together_end_the_connection(small: ServerProcess) -> None:
     with connected(small.api) as client:
-        client.connection.send(iter(["x" * 600, "x" * 600]))
+        with contextlib.suppress(ConnectionClosed):  # it may be over before the last frame, an empty one, is sent
+            client.connection.send(iter(["x" * 600, "x" * 600]))
         assert client.close_code() == 1009
 
 

@@ -164,12 +164,20 @@ def _read_address(env: _Environment) -> tuple[str, int]:
 
 
 def _read_log_level(env: _Environment) -> str:
-    name = "TOPICS_LOG"
-    value = env.text(name, "")
+    value = env.text("TOPICS_LOG", "")
     if not value:
-        # The name the variable has in the API's documentation; only a plain level is understood.
-        name, value = "RUST_LOG", env.text("RUST_LOG", "info")
+        return _level_of_filter(env.text("RUST_LOG", ""))
     level = _LOG_LEVELS.get(value.lower())
     if level is None:
-        raise ConfigurationError(f"{name}={value!r}: use one of {', '.join(_LOG_LEVELS)}")
+        raise ConfigurationError(f"TOPICS_LOG={value!r}: use one of {', '.join(_LOG_LEVELS)}")
     return level
+
+
+def _level_of_filter(text: str) -> str:
+    """Of a filter such as `warn,topics=debug`, the name the variable has in the API's documentation: the level it gives
+    to `topics`, or to everything. Others may have set it for their own programs, so it is never refused."""
+    levels: dict[str, str] = {}
+    for part in text.lower().split(","):
+        target, _, level = part.strip().rpartition("=")
+        levels[target] = level
+    return _LOG_LEVELS.get(levels.get("topics", levels.get("", "")), "INFO")

@@ -197,9 +197,24 @@ def test_the_log_level_is_info_by_default_and_its_own_name_wins() -> None:
     assert settings(TOPICS_LOG="error", RUST_LOG="debug").log_level == "ERROR"
 
 
-@pytest.mark.parametrize("variable", ["TOPICS_LOG", "RUST_LOG"])
-def test_another_log_level_is_refused_by_name(variable: str) -> None:
-    assert refusal(**{variable: "loud"}).startswith(f"{variable}='loud': ")
+def test_another_log_level_is_refused_by_name() -> None:
+    assert refusal(TOPICS_LOG="loud").startswith("TOPICS_LOG='loud': ")
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        ("topics=debug,info", "DEBUG"),
+        ("warn,hyper=debug", "WARNING"),
+        ("hyper=debug", "INFO"),
+        ("error, topics=warn", "WARNING"),
+        ("topics[span]=trace", "INFO"),
+        ("loud", "INFO"),
+        (",", "INFO"),
+    ],
+)
+def test_a_filter_meant_for_others_too_is_never_refused(value: str, level: str) -> None:
+    assert settings(RUST_LOG=value).log_level == level
 
 
 def test_the_environment_of_the_process_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Watch sessions over HTTP: create one, and open its SSE stream."""
 
-import re
 from hmac import compare_digest
 
 from msgspec.json import encode
@@ -19,8 +18,6 @@ from topics.errors import InvalidRequest, NotAcceptable, NotFound, Unauthorized
 from topics.model.config import clamp
 from topics.wire.live_requests import Consistency, WatchRequest
 from topics.wire.responses import WatchedTopic, WatchResponse
-
-_WID = re.compile(r"wid_[A-Za-z0-9_-]{22}")
 
 SSE_CONTENT_TYPE = b"text/event-stream; charset=utf-8"
 SSE_HEADERS = (
@@ -64,14 +61,16 @@ class WatchHandlers:
         )
         found = find_topics(self._engine, call.key, body.topics, self._watch_topics_max, lenient=lenient)
         positions = {topic.name: Position(topic.topic_id, from_seq) for topic, from_seq in found}
+        if body.cursor is not None:
+            _go_on(positions, body.cursor)
         session = self._sessions.create(call.key.digest, options, positions)
         reply = WatchResponse(
             session.wid,
             f"/v0/watch/{session.wid}",
             limits.SESSION_TTL_MS,
             {
-                topic.name: WatchedTopic(from_seq, topic.log.head_seq, topic.log.earliest_seq)
-                for topic, from_seq in found
+                topic.name: WatchedTopic(positions[topic.name].cursor, topic.log.head_seq, topic.log.earliest_seq)
+                for topic, _ in found
             },
             call.performance(),
         )
@@ -79,8 +78,6 @@ class WatchHandlers:
 
     def stream(self, call: Call) -> Response:
         require_event_stream(call)
-        if _WID.fullmatch(call.name) is None:
-            raise InvalidRequest.in_field("wid", "is not one this server gave out")
         session = self._sessions.find(call.name)
         if session is None:
             raise NotFound("the watch session does not exist (any more): POST /v0/watch again")
@@ -93,6 +90,17 @@ class WatchHandlers:
             session.rewind(cursors)
         stream = WatchStream(self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release)
         return Streaming(stream, SSE_CONTENT_TYPE, SSE_HEADERS)
+
+
+def _go_on(positions: dict[str, Position], cursor: str) -> None:
+    """Begins where a stream of an earlier session was."""
+    cursors = decode_id(cursor)
+    if cursors is None or not all(0 <= seq <= limits.U64_MAX for seq in cursors.values()):
+        raise InvalidRequest.in_field("cursor", "is not the id of an event of this server")
+    for name, position in positions.items():
+        if name in cursors:
+            position.cursor = cursors[name]
+            position.topic_id = cursors.get(f"${name}", position.topic_id)
 
 
 def require_event_stream(call: Call) -> None:
