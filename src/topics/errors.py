@@ -96,6 +96,20 @@ class TopicNotEmpty(TopicsError):
     """The topic still holds records and `if_empty` was set. Drain it, or delete it without `if_empty`."""
 
 
+class ProducerDiffers(TopicsError):
+    """A record comes again under its producer's number, and is another one. Numbers are for repeating the very same
+    records in the very same order; give what is different another producer."""
+
+    def __init__(self, topic: str, producer: str, number: int) -> None:
+        super().__init__(
+            f'record {number} of producer "{producer}" is not the one that topic "{topic}" has under this number; '
+            "repeat the same records in the same order, or write as another producer",
+            topic=topic,
+            producer=producer,
+            sequence=number,
+        )
+
+
 class NotAQueue(TopicsError):
     """The topic is a plain log, so it has no jobs to claim. Create it with `type: "queue"`, or use another name."""
 

@@ -25,6 +25,23 @@ def test_a_write_before_the_last_one_appends_nothing_and_its_seqs_are_not_known_
     write(topic, 1, 11)
     again = write(topic, 0, 10)
     assert (again["deduped"], again["seqs"], again["count"], again["head_seq"]) == (True, [], 0, 2)
+    assert again["first_seq"] == again["last_seq"]
+
+
+def test_every_reply_tells_where_the_producer_stands(topic: Topic) -> None:
+    assert write(topic, 5, 1, 2)["next_sequence"] == 7
+    assert write(topic, 6, 2, 3)["next_sequence"] == 8
+    assert write(topic, 5, 1)["next_sequence"] == 8
+    assert "next_sequence" not in topic.write({"data": 1})
+
+
+def test_another_record_under_the_last_number_is_refused_and_nothing_is_appended(topic: Topic) -> None:
+    write(topic, 0, 10, 11)
+    for sequence, payloads in ((0, (10, 12)), (1, (12,)), (0, (11, 12, 13))):
+        body = {"records": [{"data": data} for data in payloads], "producer": {"name": "p", "sequence": sequence}}
+        detail = assert_error(topic.api.post(topic.path, body), 409, "producer_differs")
+        assert detail == {"topic": topic.name, "producer": "p", "sequence": 1}
+    assert topic.seqs() == [1, 2]
 
 
 def test_of_a_write_cut_in_another_way_only_what_is_new_is_appended(topic: Topic) -> None:
@@ -71,6 +88,19 @@ def test_a_producer_that_makes_no_sense_is_refused(topic: Topic, producer: objec
     reply = topic.api.post(topic.path, {"records": [{"data": 1}], "producer": producer})
     assert_error(reply, 400, "invalid_request", field)
     assert not topic.exists()
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+def test_a_producer_writes_at_least_one_record(topic: Topic, sequence: int) -> None:
+    write(topic, 0, 1)
+    body = {"records": [], "producer": {"name": "p", "sequence": sequence}}
+    assert_error(topic.api.post(topic.path, body), 400, "invalid_request", "records")
+
+
+def test_the_last_number_is_a_64_bit_integer_too(topic: Topic) -> None:
+    body = {"records": [{"data": 1}, {"data": 2}], "producer": {"name": "p", "sequence": 2**64 - 1}}
+    assert_error(topic.api.post(topic.path, body), 400, "invalid_request", "producer.sequence")
+    assert write(topic, 2**64 - 1, 1)["next_sequence"] == 2**64
 
 
 def test_a_producer_and_a_key_contradict_each_other(topic: Topic) -> None:

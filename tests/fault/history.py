@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
+from topics.engine.producers import RememberedWrite
+from topics.engine.topic import Topic
 from topics.model.config import Durability, TopicConfig
 from topics.model.gap import GapReason
 from topics.model.producer import split_key
@@ -290,6 +292,17 @@ def _check_batches(life: Instance, reading: Reading, earliest_seq: int, label: s
         assert there in ([], expected), f"{label}: of the batch {expected} only {there} survived"
 
 
+def _remembered(topic: Topic, key: str, now_ms: int) -> RememberedWrite | None:
+    if (numbered := split_key(key)) is None:
+        return topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
+    name, last_number, last_hash = numbered
+    mark = topic.keys.producers.find(name)
+    if mark is None or mark.last_number < last_number:
+        return None
+    assert mark.last_number > last_number or mark.last_hash == last_hash
+    return mark.write if mark.last_number == last_number else mark.write._replace(record_count=0)
+
+
 def _check_keys(
     life: Instance, server: SimulatedServer, reading: Reading, earliest_seq: int, label: str, now_ms: int
 ) -> None:
@@ -301,7 +314,7 @@ def _check_keys(
         if life.write_of(first_seq) is not write:
             continue
         window_ms = topic.config.idempotency_window_ms
-        remembered = topic.keys.find(write.key, now_ms, window_ms)
+        remembered = _remembered(topic, write.key, now_ms)
         is_producer = split_key(write.key) is not None
         if remembered is None:
             known = is_producer or now_ms - write.ts < window_ms

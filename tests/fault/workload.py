@@ -13,7 +13,7 @@ from fault.history import OVERHEAD_BYTES, Configured, Deleted, History, Instance
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed
 from topics.model.config import DEFAULT_CONFIG, Durability, TopicConfig, TopicConfigPatch, merge
-from topics.model.producer import Producer, producer_key
+from topics.model.producer import Producer, hash_of, producer_key
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch, parse_match
 from topics.storage.errors import DiskFailed
@@ -312,7 +312,7 @@ def _written(
 ) -> Written:
     """The write with the texts its readers are to get, made without the code under test."""
     if isinstance(key, Producer):
-        key = producer_key(key.name, key.sequence + len(records) - 1)
+        key = producer_key(key.name, key.sequence + len(records) - 1, hash_of(records[-1]))
     write = Written(operation, {}, {}, {}, key, ts, durability)
     for seq, record in enumerate(records, first_seq):
         data = bytes(record.data)

@@ -89,10 +89,12 @@ def test_topics_are_not_created_when_that_is_not_wanted(
 
 def start_copy(spark: SparkSession, url: str, checkpoint: Path, **options: object) -> StreamingQuery:
     """Copies the topic `source` to `target`, 100 records a batch, and ends."""
+    partitions = str(options.pop("minPartitions", 2))
     given = {name: str(value) for name, value in options.items()}
     return (
         spark.readStream.format("topics")
-        .options(url=url, subscribe="source", startingOffsets="earliest", minPartitions="2", maxOffsetsPerTrigger="100")
+        .options(url=url, subscribe="source", startingOffsets="earliest", minPartitions=partitions)
+        .option("maxOffsetsPerTrigger", 100)
         .load()
         .select("data", "tag")
         .writeStream.format("topics")
@@ -151,6 +153,29 @@ def test_a_batch_that_was_written_in_part_is_completed_however_long_ago_that_was
     forget_last_commit(checkpoint)
     start_copy(spark, own_server.url, checkpoint, maxRecordsPerChunk=20).awaitTermination()
     assert sorted(payloads(target)) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("deleted_before", "message"),
+    [(21, "is not the one that topic"), (81, "had 50 records the first time and has 20 now")],
+    ids=["some rows", "most rows"],
+)
+def test_a_batch_that_comes_again_with_other_rows_is_refused_and_loses_nothing_silently(
+    spark: SparkSession, own_server: RestartableServer, tmp_path: Path, deleted_before: int, message: str
+) -> None:
+    source, target, checkpoint = own_server.topic("source"), own_server.topic("target"), tmp_path / "checkpoint"
+    source.fill(100)
+    target.configure(cap_records=50, discard="reject")
+    options = {"maxRecordsPerChunk": 50, "minPartitions": 1}
+    with pytest.raises(Exception, match="is full"):
+        start_copy(spark, own_server.url, checkpoint, **options).awaitTermination()
+    assert payloads(target) == list(range(50))
+
+    target.configure(cap_records=0)
+    source.delete_records(before_seq=deleted_before)
+    with pytest.raises(Exception, match=message):
+        start_copy(spark, own_server.url, checkpoint, **options).awaitTermination()
+    assert payloads(target) == list(range(50))
 
 
 def test_the_key_is_in_no_plan_and_no_log(

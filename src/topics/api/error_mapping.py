@@ -23,6 +23,7 @@ STATUS_AND_CODE: dict[type[errors.TopicsError], tuple[int, str]] = {
     errors.TopicExistsIncompatible: (409, "topic_exists_incompatible"),
     errors.TopicNotEmpty: (409, "topic_not_empty"),
     errors.NotAQueue: (409, "not_a_queue"),
+    errors.ProducerDiffers: (409, "producer_differs"),
     errors.RouterCycle: (409, "router_cycle"),
     errors.PayloadTooLarge: (413, "payload_too_large"),
     errors.UriTooLong: (414, "uri_too_long"),

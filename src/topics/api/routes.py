@@ -347,7 +347,7 @@ def _record_routes(records: RecordHandlers) -> list[Route]:
             Scope.WRITE,
             "Append records",
             {200: WriteResponse, 201: WriteResponse},
-            (*_ON_BODY, 404, 422),
+            (*_ON_BODY, 404, 409, 422),
             body=WriteRequest,
             body_required=True,
             parameters=(

@@ -250,7 +250,7 @@ class WebSocketConnection:
         commit = appended.commit
 
         def acknowledge() -> None:
-            last_seq = appended.first_seq + appended.record_count - 1
+            last_seq = appended.first_seq + max(appended.record_count - 1, 0)
             ack: dict[str, object] = {
                 "op": "ack",
                 "request_id": command.request_id,
@@ -261,6 +261,7 @@ class WebSocketConnection:
                 "count": appended.record_count,
                 "created": appended.created,
                 "deduped": appended.deduped,
+                **({"next_sequence": appended.next_number} if appended.next_number else {}),
                 "performance": {
                     "server_total_ms": round((self._clock.monotonic_ns() - began_ns) / 1e6, 3),
                     "wal_append_ms": round(appended.journal_ns / 1e6, 3),

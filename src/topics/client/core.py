@@ -278,6 +278,11 @@ def refusal(answer: Answer) -> errors.TopicsError:
         case "router_cycle":
             cycle = body.detail.get("cycle", [])
             error = errors.RouterCycle([str(name) for name in cycle] if isinstance(cycle, list) else [])
+        case "producer_differs":
+            about = body.detail
+            number = about.get("sequence", 0)
+            number = number if isinstance(number, int) else 0
+            error = errors.ProducerDiffers(str(about.get("topic", "")), str(about.get("producer", "")), number)
         case "throttled":
             error = errors.Throttled(body.message, retry_after_s=retry_after_s(answer) or 0)
         case "method_not_allowed":

@@ -49,6 +49,7 @@ class AppendReply(Struct):
     count: int
     created: bool
     deduped: bool
+    next_sequence: int = 0  # of the producer
 
 
 class JobReply(RecordReply, kw_only=True):

@@ -20,12 +20,14 @@ from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
 from topics.engine.control import EngineLimits
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
+from topics.engine.producers import RememberedWrite
 from topics.engine.room import check_caps
 from topics.engine.router_operations import RouterOperations
 from topics.engine.topic import Staged, Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import (
     InvalidRequest,
+    ProducerDiffers,
     Throttled,
     TopicFull,
     TopicNotEmpty,
@@ -35,7 +37,7 @@ from topics.errors import (
 from topics.model.config import Durability, TopicConfigPatch, merge
 from topics.model.lease_event import Delayed
 from topics.model.names import check_topic_name
-from topics.model.producer import Producer, check_key, check_producer, producer_key
+from topics.model.producer import Producer, check_key, check_producer, hash_of, producer_key
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
@@ -61,6 +63,7 @@ class Appended(Struct, frozen=True, gc=False):
     deduped: bool
     commit: Commit | None = None
     journal_ns: int = 0
+    next_number: int = 0  # of its producer, if it has one
 
 
 class PutTopic(NamedTuple):
@@ -200,15 +203,17 @@ class Engine(RouterOperations):
                 raise TopicNotFound(name)
             topic = self._new_topic(name, write.config or TopicConfigPatch())
         now_ms = self._clock.now_ms()
-        records, key, producer = write.records, write.idempotency_key, write.producer
-        if key is not None or producer is not None:
-            key = _checked_key(write)
-            earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
+        records, key, next_number = write.records, write.idempotency_key, 0
+        if key is not None or write.producer is not None:
+            earlier = None
+            if write.producer is not None:
+                key, records, earlier = _unknown(topic, write, write.producer)
+                next_number = write.producer.sequence + len(write.records)
+            elif key is not None:
+                check_key(key)
+                earlier = topic.keys.find(key, now_ms, topic.config.idempotency_window_ms)
             if earlier is not None:
-                waiting = topic.staged[-1].commit if earlier.first_seq > topic.log.head_seq else None
-                return Appended(topic, earlier.first_seq, earlier.record_count, False, True, waiting)
-            if producer is not None:
-                records = records[max(topic.keys.next_number(producer.name) - producer.sequence, 0) :]
+                return _repeated(topic, earlier, write.producer)
         first_seq = topic.assigned_seq + 1
         ts = max(now_ms, topic.assigned_ts)
         batch = admit(records, write.node, first_seq, ts, bounds or self._limits.write)
@@ -238,7 +243,7 @@ class Engine(RouterOperations):
                 self._when_durable(name, commit, lambda: self.apply_add_topic(topic), new=True)
             topic.stage(Staged(batch, ts, key, commit, delays))
             commit.when_done(lambda _: self._settle(topic))
-        return Appended(topic, first_seq, count, created, False, commit, journal_ns)
+        return Appended(topic, first_seq, count, created, False, commit, journal_ns, next_number)
 
     def read(self, name: str, from_seq: int, options: ReadOptions) -> tuple[Topic, ReadBatch]:
         topic = self.topic(name, touch=True)
@@ -447,16 +452,34 @@ class Engine(RouterOperations):
         return topic.durable_seq
 
 
-def _checked_key(write: Write) -> str:
-    key, producer = write.idempotency_key, write.producer
-    if producer is None:
-        assert key is not None
-        check_key(key)
-        return key
-    if key is not None:
+def _unknown(topic: Topic, write: Write, producer: Producer) -> tuple[str, list[NewRecord], RememberedWrite | None]:
+    """The key of a producer's write, and those of its records that are not in the topic yet. Where all are, the write
+    that brought the last of them; without records if that is not known any more."""
+    records = write.records
+    if write.idempotency_key is not None:
         raise InvalidRequest.in_field("producer", "takes the place of idempotency_key; give one of them")
-    check_producer(producer)
-    return producer_key(producer.name, producer.sequence + len(write.records) - 1)
+    if not records:
+        raise InvalidRequest.in_field("records", "must hold at least one record")
+    check_producer(producer, len(records))
+    last_number = producer.sequence + len(records) - 1
+    key = producer_key(producer.name, last_number, hash_of(records[-1]))
+    mark = topic.keys.producers.find(producer.name)
+    if mark is None or mark.last_number < producer.sequence:
+        return key, records, None
+    if mark.last_number > last_number:
+        return key, [], mark.write._replace(record_count=0)
+    known = mark.last_number - producer.sequence + 1
+    if mark.last_hash and hash_of(records[known - 1]) != mark.last_hash:
+        raise ProducerDiffers(topic.name, producer.name, mark.last_number)
+    return key, records[known:], mark.write if known == len(records) else None
+
+
+def _repeated(topic: Topic, earlier: RememberedWrite, producer: Producer | None) -> Appended:
+    """The answer to a write that was made before."""
+    mark = None if producer is None else topic.keys.producers.find(producer.name)
+    waiting = topic.staged[-1].commit if topic.staged and earlier.first_seq > topic.log.head_seq else None
+    next_number = 0 if mark is None else mark.last_number + 1
+    return Appended(topic, earlier.first_seq, earlier.record_count, False, True, waiting, next_number=next_number)
 
 
 def _delays(topic: Topic, records: list[NewRecord], first_seq: int, now_ms: int) -> list[Delayed]:

@@ -215,7 +215,7 @@ class Forwarding(Control):
             staged = topic.unstage()
             if staged.commit.error is not None:
                 if staged.key is not None:
-                    topic.keys.forget(staged.key)
+                    topic.keys.forget(staged.key, len(staged.batch.fragments))
                 for router_id, before in (staged.routers_before or {}).items():
                     if router := topic.inbound.get(router_id):
                         router.cursor, router.forwarded_total = min(router.cursor, before[0]), before[1]

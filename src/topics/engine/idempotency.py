@@ -10,46 +10,44 @@ from collections.abc import Iterator
 from itertools import islice
 
 from topics import limits
-from topics.engine.producers import Producers, RememberedWrite
+from topics.engine.producers import Mark, Producers, RememberedWrite
 from topics.model.producer import producer_key, split_key
 
 _FORGET_PER_CALL_MAX = 16
 
 
 class IdempotencyKeys:
-    __slots__ = ("_latest_ms", "_producers", "_writes")
+    __slots__ = ("_latest_ms", "_writes", "producers")
 
     def __init__(self) -> None:
         self._writes: dict[str, RememberedWrite] = {}
-        self._producers = Producers()
+        self.producers = Producers()
         self._latest_ms = 0
 
     def __len__(self) -> int:
-        return len(self._writes) + len(self._producers)
+        return len(self._writes) + len(self.producers)
 
     def items(self, resident_from: int | None = None) -> Iterator[tuple[str, RememberedWrite]]:
         """A key is as durable as its write: those of writes from `resident_from` on are left out."""
         for key, write in self._writes.items():
             if resident_from is None or write.first_seq < resident_from:
                 yield key, write
-        for name, last_number, write in self._producers.durable(resident_from):
-            yield producer_key(name, last_number), write
+        for name, mark in self.producers.durable(resident_from):
+            yield producer_key(name, mark.last_number, mark.last_hash), mark.write
 
     def restore(self, key: str, write: RememberedWrite) -> None:
         """Puts a key back, in the order of `items`. The log may tell again what the snapshot knows already."""
         if numbered := split_key(key):
-            if self._producers.find(*numbered) is None:
-                self._producers.remember(*numbered, write, None)
+            name, last_number, last_hash = numbered
+            mark = self.producers.find(name)
+            if mark is None or mark.last_number < last_number:
+                self.producers.remember(name, Mark(last_number, last_hash, write), None)
             return
         self._writes[key] = write
         self._latest_ms = max(self._latest_ms, write.at_ms)
 
-    def next_number(self, producer: str) -> int:
-        return self._producers.next_number(producer)
-
     def find(self, key: str, now_ms: int, window_ms: int) -> RememberedWrite | None:
-        if numbered := split_key(key):
-            return self._producers.find(*numbered)
+        """The write of this key of a client."""
         now_ms = self._forward(now_ms)
         self._forget_past(now_ms, window_ms)
         write = self._writes.get(key)
@@ -62,16 +60,17 @@ class IdempotencyKeys:
         """The caller has asked `find` first: `key` is not there."""
         write = RememberedWrite(first_seq, count, self._forward(now_ms))
         if numbered := split_key(key):
-            self._producers.remember(*numbered, write, resident_from)
+            name, last_number, last_hash = numbered
+            self.producers.remember(name, Mark(last_number, last_hash, write), resident_from)
             return
         if len(self._writes) >= limits.IDEMPOTENCY_KEYS_PER_TOPIC_MAX:
             del self._writes[next(iter(self._writes))]
         self._writes[key] = write
 
-    def forget(self, key: str) -> None:
-        """Its write failed."""
+    def forget(self, key: str, record_count: int) -> None:
+        """Its write, of so many records, failed."""
         if numbered := split_key(key):
-            self._producers.take_back(*numbered)
+            self.producers.take_back(numbered[0], numbered[1], record_count)
         else:
             self._writes.pop(key, None)
 

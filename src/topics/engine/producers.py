@@ -15,37 +15,26 @@ class RememberedWrite(NamedTuple):
     at_ms: int
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
     last_number: int
+    last_hash: str  # of that record; empty when not known
     write: RememberedWrite
-
-
-_LONG_AGO = RememberedWrite(1, 0, 0)
 
 
 class Producers:
     __slots__ = ("_durable", "_marks")
 
     def __init__(self) -> None:
-        self._marks: dict[str, _Mark] = {}
-        self._durable: dict[str, _Mark] = {}  # the mark before, of those whose last write is in memory only
+        self._marks: dict[str, Mark] = {}
+        self._durable: dict[str, Mark] = {}  # the mark before, of those whose last write is in memory only
 
     def __len__(self) -> int:
         return len(self._marks)
 
-    def next_number(self, name: str) -> int:
-        """What this producer has not written yet begins here."""
-        mark = self._marks.get(name)
-        return 0 if mark is None else mark.last_number + 1
+    def find(self, name: str) -> Mark | None:
+        return self._marks.get(name)
 
-    def find(self, name: str, number: int) -> RememberedWrite | None:
-        """The write that ends with this number. Without records: one before the last, whose seqs are not known."""
-        mark = self._marks.get(name)
-        if mark is None or number > mark.last_number:
-            return None
-        return mark.write if number == mark.last_number else mark.write._replace(record_count=0)
-
-    def remember(self, name: str, number: int, write: RememberedWrite, resident_from: int | None) -> None:
+    def remember(self, name: str, mark: Mark, resident_from: int | None) -> None:
         before = self._marks.pop(name, None)  # to the end: it wrote last
         if resident_from is None:
             self._durable.pop(name, None)
@@ -55,22 +44,23 @@ class Producers:
             oldest = next(iter(self._marks))
             del self._marks[oldest]
             self._durable.pop(oldest, None)
-        self._marks[name] = _Mark(number, write)
+        self._marks[name] = mark
 
-    def take_back(self, name: str, number: int) -> None:
+    def take_back(self, name: str, last_number: int, record_count: int) -> None:
         """The write that ended with this number failed, and so did those after it."""
         mark = self._marks.get(name)
-        if mark is None or mark.last_number < number:
+        if mark is None or mark.last_number < last_number:
             return
-        if number == 0:
+        if last_number < record_count:
             del self._marks[name]
         else:
-            self._marks[name] = _Mark(number - 1, _LONG_AGO)
+            # Whatever it wrote before; which write that was is not known any more.
+            self._marks[name] = Mark(last_number - record_count, "", RememberedWrite(0, 0, 0))
 
-    def durable(self, resident_from: int | None) -> Iterator[tuple[str, int, RememberedWrite]]:
+    def durable(self, resident_from: int | None) -> Iterator[tuple[str, Mark]]:
         """What outlives the process: writes from `resident_from` on do not."""
         for name, mark in self._marks.items():
             in_memory = resident_from is not None and mark.write.first_seq >= resident_from
             durable = self._durable.get(name) if in_memory else mark
             if durable is not None:
-                yield name, *durable
+                yield name, durable

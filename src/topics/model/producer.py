@@ -1,16 +1,18 @@
 """A producer that numbers its records: what it has written stays known for good, not for a window of time.
 
-Its last write is remembered under a key made of its name and the number of the last record, which no key of a client
-can be: those hold no NUL.
+Its last write is remembered under a key that no key of a client can be, since those hold no NUL: its name, the number
+of the last record, and a hash of that record, by which a repetition that is none is found out.
 """
 
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from xxhash import xxh3_64_hexdigest
 
 from topics import limits
 from topics.errors import InvalidRequest
 from topics.model.config import Unsigned
+from topics.model.record import NewRecord
 
 _SEPARATOR = "\0"
 
@@ -26,20 +28,24 @@ def check_key(key: str) -> None:
     _check("idempotency_key", key)
 
 
-def check_producer(producer: Producer) -> None:
+def check_producer(producer: Producer, record_count: int) -> None:
     _check("producer.name", producer.name)
-    if producer.sequence > limits.U64_MAX:
-        raise InvalidRequest.in_field("producer.sequence", "is beyond the largest unsigned 64-bit integer")
+    if producer.sequence + record_count - 1 > limits.U64_MAX:
+        raise InvalidRequest.in_field("producer.sequence", "goes beyond the largest unsigned 64-bit integer")
 
 
-def producer_key(name: str, last_number: int) -> str:
-    return f"{name}{_SEPARATOR}{last_number}"
+def hash_of(record: NewRecord) -> str:
+    return xxh3_64_hexdigest(bytes(record.data))
 
 
-def split_key(key: str) -> tuple[str, int] | None:
-    """The producer and the number of its last record, if the key is of one."""
-    name, _, number = key.partition(_SEPARATOR)
-    return (name, int(number)) if number.isdecimal() else None
+def producer_key(name: str, last_number: int, last_hash: str) -> str:
+    return f"{name}{_SEPARATOR}{last_number}{_SEPARATOR}{last_hash}"
+
+
+def split_key(key: str) -> tuple[str, int, str] | None:
+    """The producer, the number of its last record and that one's hash, if the key is of one."""
+    name, *rest = key.split(_SEPARATOR)
+    return (name, int(rest[0]), rest[1]) if len(rest) == 2 and rest[0].isdecimal() else None
 
 
 def _check(field: str, text: str) -> None:

@@ -48,7 +48,8 @@ class TopicChangedDuringRead(TopicsError):
 
 class ReplayDiffers(TopicsError):
     """A batch was written again with other records than the first time, so the two cannot be told to be the same.
-    Make the query deterministic: no shuffles without order, no random values, no changed partitioning."""
+    Make the query deterministic (no shuffles without order, no random values, no changed partitioning), or, if records
+    were deleted meanwhile, begin with a new checkpoint behind what was written."""
 
     def __init__(self, topic: str, key: str, before: int, now: int) -> None:
         super().__init__(

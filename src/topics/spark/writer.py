@@ -3,7 +3,7 @@
 A producer is a query and one of its partitions; the number of a record is its batch and its place among the rows of
 the task for that topic. So a task that is tried again, or a batch that is replayed after a crash of either side,
 appends nothing twice, however long that took and however the rows are cut into chunks. That needs the same rows in the
-same order.
+same order and the same partitions; other rows than the first time are refused, as far as they can be told.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from topics.client.core import NewRecord
 from topics.client.sync_client import SyncClient
 from topics.model.names import is_topic_name
 from topics.model.producer import Producer
-from topics.spark.errors import InvalidColumns
+from topics.spark.errors import InvalidColumns, ReplayDiffers
 from topics.spark.options import WriteOptions
 
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -123,7 +123,7 @@ def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer:
         for batch in batches:
             for topic, record in records_of(batch, write.topic):
                 sender.add(topic, record)
-        sender.flush()
+        sender.finish()
         return Written(sender.records, sender.chunks)
 
 
@@ -182,7 +182,8 @@ class ChunkSender:
         self._options = write
         self._producer = producer
         self._client = client
-        self._sent: dict[str, int] = {}
+        self._producers: dict[str, Producer] = {}  # of each topic, at its next record
+        self._next_sequences: dict[str, int] = {}  # as the server has them
         self._waiting: dict[str, _Chunk] = {}
         self._waiting_bytes = 0
 
@@ -205,17 +206,21 @@ class ChunkSender:
         for topic in list(self._waiting):
             self._send(topic)
 
+    def finish(self) -> None:
+        """Sends what is left. Of a batch that was written before, this has to be all."""
+        self.flush()
+        for topic, producer in self._producers.items():
+            begin, known = self._producer.sequence, self._next_sequences[topic]
+            if producer.sequence < known < begin + BATCH_NUMBERS:
+                raise ReplayDiffers(topic, producer.name, known - begin, producer.sequence - begin)
+
     def _send(self, topic: str) -> None:
         chunk = self._waiting.pop(topic)
         self._waiting_bytes -= chunk.size_bytes
-        sent = self._sent.get(topic, 0)
-        self._client.append(
-            topic,
-            chunk.records,
-            producer=Producer(self._producer.name, self._producer.sequence + sent),
-            create=self._options.create_topics,
-        )
-        self._sent[topic] = sent + len(chunk.records)
+        producer = self._producers.get(topic, self._producer)
+        reply = self._client.append(topic, chunk.records, producer=producer, create=self._options.create_topics)
+        self._producers[topic] = Producer(producer.name, producer.sequence + len(chunk.records))
+        self._next_sequences[topic] = reply.next_sequence
         self.records += len(chunk.records)
         self.chunks += 1
 

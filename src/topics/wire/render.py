@@ -22,13 +22,13 @@ def write_reply(
     fsync_ms: float,
     throttle_wait_ms: float,
 ) -> bytes:
-    last_seq = first_seq + count - 1
+    last_seq = first_seq + count - 1 if count else first_seq
     if not with_seqs:
         seqs = b""
     elif count == 1:
         seqs = b'"seqs":[%d],' % first_seq
     else:
-        seqs = b'"seqs":[%b],' % ",".join(map(str, range(first_seq, last_seq + 1))).encode()
+        seqs = b'"seqs":[%b],' % ",".join(map(str, range(first_seq, first_seq + count))).encode()
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%b,"fsync_ms":%b,"throttle_wait_ms":%b}}'

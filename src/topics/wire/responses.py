@@ -133,6 +133,9 @@ class WriteResponse(Struct):
     deduped: bool
     performance: Performance
     seqs: Annotated[list[int] | UnsetType, Meta(description="Absent with return_seqs=false.")] = UNSET
+    next_sequence: Annotated[
+        int | UnsetType, Meta(description="Extension. For a producer: where what it has not written yet begins.")
+    ] = UNSET
 
 
 class RecordOut(Struct, omit_defaults=True):

@@ -121,6 +121,8 @@ def _an(kind: type[errors.TopicsError]) -> errors.TopicsError:
         return errors.RouterNotFound("r")
     if kind is errors.RouterCycle:
         return errors.RouterCycle(["a", "b", "a"])
+    if kind is errors.ProducerDiffers:
+        return errors.ProducerDiffers("t", "p", 7)
     if kind is errors.MethodNotAllowed:
         return errors.MethodNotAllowed("PATCH", ("GET", "PUT"))
     if kind is errors.Throttled:

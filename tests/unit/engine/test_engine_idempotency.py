@@ -1,10 +1,7 @@
 """The keys a topic remembers, and for how long."""
 
-import pytest
-
-from topics import limits
 from topics.engine.idempotency import IdempotencyKeys
-from topics.engine.producers import RememberedWrite
+from topics.engine.producers import Mark, RememberedWrite
 from topics.model.producer import producer_key
 
 WINDOW_MS = 100
@@ -68,69 +65,34 @@ def test_keys_past_their_window_give_their_memory_back_without_being_asked_for()
     assert len(keys) == 0
 
 
-def test_a_producer_is_remembered_whatever_the_window() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
-    assert keys.find(producer_key("p", 5), 10**12, 0) == RememberedWrite(7, 2, 1000)
-
-
-def test_what_a_producer_wrote_before_its_last_write_is_known_but_not_where() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
-    earlier = keys.find(producer_key("p", 4), 1000, WINDOW_MS)
-    assert earlier is not None
-    assert earlier.record_count == 0
-
-
-def test_a_higher_number_and_another_producer_are_new() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
-    assert keys.find(producer_key("p", 6), 1000, WINDOW_MS) is None
-    assert keys.find(producer_key("q", 5), 1000, WINDOW_MS) is None
-
-
-def test_a_producer_takes_one_place_however_often_it_writes() -> None:
-    keys = IdempotencyKeys()
-    for number in range(100):
-        keys.remember(producer_key("p", number), number + 1, 1, now_ms=1000)
-    assert list(keys.items()) == [(producer_key("p", 99), RememberedWrite(100, 1, 1000))]
-
-
-def test_beyond_the_bound_the_producer_that_wrote_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PRODUCERS_PER_TOPIC_MAX", 2)
-    keys = IdempotencyKeys()
-    for name, number in (("a", 1), ("b", 1), ("a", 2), ("c", 1)):
-        keys.remember(producer_key(name, number), 1, 1, now_ms=1000)
-    assert [key for key, _ in keys.items()] == [producer_key("a", 2), producer_key("c", 1)]
-
-
-def test_a_failed_write_of_a_producer_can_be_made_again_and_those_before_it_stay_known() -> None:
-    keys = IdempotencyKeys()
-    for number in (5, 6, 7):
-        keys.remember(producer_key("p", number), number, 1, now_ms=1000)
-    keys.forget(producer_key("p", 6))
-    keys.forget(producer_key("p", 7))
-    assert keys.find(producer_key("p", 6), 1000, WINDOW_MS) is None
-    assert keys.find(producer_key("p", 5), 1000, WINDOW_MS) is not None
-
-
-def test_restored_producers_are_those_of_before() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
+def test_keys_of_producers_and_of_clients_come_back_as_they_were() -> None:
+    keys = keys_with(producer_key("p", 5, "h"), 1000)
     keys.remember("k", 9, 1, now_ms=1000)
     again = IdempotencyKeys()
     for key, write in keys.items():
         again.restore(key, write)
     assert list(again.items()) == list(keys.items())
     assert len(again) == 2
+    assert again.producers.find("p") == Mark(5, "h", RememberedWrite(7, 2, 1000))
 
 
 def test_restoring_an_older_write_of_a_producer_changes_nothing() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
-    keys.restore(producer_key("p", 4), RememberedWrite(6, 1, 999))
-    assert list(keys.items()) == [(producer_key("p", 5), RememberedWrite(7, 2, 1000))]
+    keys = keys_with(producer_key("p", 5, "h"), 1000)
+    keys.restore(producer_key("p", 4, "g"), RememberedWrite(6, 1, 999))
+    assert list(keys.items()) == [(producer_key("p", 5, "h"), RememberedWrite(7, 2, 1000))]
 
 
-def test_of_a_producer_that_went_on_in_memory_the_last_durable_write_outlives_the_process() -> None:
-    keys = keys_with(producer_key("p", 5), 1000)
-    for number in (6, 7):
-        keys.remember(producer_key("p", number), number + 10, 1, 1000, resident_from=15)
-    keys.remember(producer_key("q", 1), 20, 1, 1000, resident_from=15)
-    assert list(keys.items(resident_from=15)) == [(producer_key("p", 5), RememberedWrite(7, 2, 1000))]
-    assert [key for key, _ in keys.items()] == [producer_key("p", 7), producer_key("q", 1)]
+def test_keys_of_writes_in_memory_only_are_left_out_of_what_outlives_the_process() -> None:
+    keys = keys_with("k", 1000)
+    keys.remember("in memory", 20, 1, 1000, resident_from=15)
+    keys.remember(producer_key("p", 1, "h"), 21, 1, 1000, resident_from=15)
+    assert [key for key, _ in keys.items(resident_from=15)] == ["k"]
+    assert len(list(keys.items())) == 3
+
+
+def test_a_failed_write_is_forgotten() -> None:
+    keys = keys_with("k", 1000)
+    keys.remember(producer_key("p", 9, "h"), 9, 10, now_ms=1000)
+    keys.forget("k", 2)
+    keys.forget(producer_key("p", 9, "h"), 10)
+    assert list(keys.items()) == []

@@ -19,6 +19,7 @@ from topics.errors import (
     TopicsError,
 )
 from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfigPatch
+from topics.model.producer import Producer
 from topics.model.tag_match import TagMatch
 
 FSYNC = TopicConfigPatch(durability=Durability.FSYNC)
@@ -147,6 +148,26 @@ def test_a_topic_created_by_an_fsync_write_is_not_there_until_it_is_durable(at: 
     at.journal.commit()
     assert at.read(topic="new").next_from_seq == 1
     at.check_totals()
+
+
+@pytest.mark.parametrize("sequence", [0, 100])
+def test_a_producer_whose_write_failed_makes_it_again_whole(at: Journalled, sequence: int) -> None:
+    write = Write([record() for _ in range(10)], producer=Producer("p", sequence))
+    at.engine.append(TOPIC, write)
+    at.journal.fail()
+    part = at.engine.append(TOPIC, Write(write.records[:2], producer=Producer("p", sequence)))
+    assert (part.deduped, part.record_count) == (False, 2)
+    at.journal.commit()
+    rest = at.engine.append(TOPIC, write)
+    assert (rest.deduped, rest.record_count, rest.next_number) == (False, 8, sequence + 10)
+
+
+def test_a_repeated_write_of_a_producer_waits_for_the_first_one(at: Journalled) -> None:
+    write = Write([record()], producer=Producer("p", 0))
+    first = at.engine.append(TOPIC, write)
+    again = at.engine.append(TOPIC, write)
+    assert again.deduped
+    assert again.commit is waited(first)
 
 
 def test_a_topic_whose_creation_failed_never_was(at: Journalled) -> None:

@@ -170,19 +170,19 @@ def _write_response(
     call: Call, appended: Appended, with_seqs: bool, fsync_ms: float, throttle_wait_ms: float
 ) -> Response:
     """Hot."""
-    return Response(
-        201 if appended.created else 200,
-        write_reply(
-            call.name,
-            appended.first_seq,
-            appended.record_count,
-            appended.topic.log.head_seq,
-            appended.created,
-            appended.deduped,
-            with_seqs,
-            call.elapsed_ms(),
-            appended.journal_ns / 1e6,
-            fsync_ms,
-            throttle_wait_ms,
-        ),
+    reply = write_reply(
+        call.name,
+        appended.first_seq,
+        appended.record_count,
+        appended.topic.log.head_seq,
+        appended.created,
+        appended.deduped,
+        with_seqs,
+        call.elapsed_ms(),
+        appended.journal_ns / 1e6,
+        fsync_ms,
+        throttle_wait_ms,
     )
+    if appended.next_number:
+        reply = b'%b,"next_sequence":%d}' % (reply[:-1], appended.next_number)
+    return Response(201 if appended.created else 200, reply)
