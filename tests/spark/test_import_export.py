@@ -67,6 +67,17 @@ def test_a_repeated_import_adds_nothing(
     assert payloads(topic) == [*range(7000), {"n": 1}, {"n": 2}]
 
 
+def test_what_was_deleted_is_imported_again_and_said_to_be(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    spec = spec_of(server, topic.name, write_lines(tmp_path / "a.jsonl", {"n": 1}, {"n": 2}))
+    assert run(spark, spec).imported == 2
+    topic.delete_records(before_seq=100)
+    again = run(spark, spec)
+    assert (again.imported, again.already_there, again.head_seq) == (2, 0, 4)
+    assert payloads(topic) == [{"n": 1}, {"n": 2}]
+
+
 def test_the_same_content_is_known_by_any_name_and_a_new_file_is_not(
     spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
 ) -> None:

@@ -58,6 +58,29 @@ def test_records_come_in_order_with_their_origin_and_only_once(
     assert records[1]["$tag"] == "t0"
 
 
+def test_what_was_deleted_is_appended_again_and_said_to_be(
+    spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
+) -> None:
+    into = server.topic(f"{name}into")
+    run(spark, server, archived, into, from_seq=1, to_seq=4)
+    into.delete_records(before_seq=100)
+    again = run(spark, server, archived, into, from_seq=1, to_seq=4)
+    assert (again.selected, again.present, again.appended, again.first_seq) == (4, 0, 4, 5)
+    assert numbers(into) == [0, 1, 2, 3]
+
+
+def test_a_part_with_the_same_ends_and_another_middle_is_another_one(
+    spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
+) -> None:
+    into = server.topic(f"{name}into")
+    run(spark, server, archived, into, from_seq=2, to_seq=2)
+    assert run(spark, server, archived, into, from_seq=1, to_seq=4).appended == 3  # 1, 3 and 4
+    into.delete_records(before_seq=100)
+    run(spark, server, archived, into, from_seq=3, to_seq=3)
+    assert run(spark, server, archived, into, from_seq=1, to_seq=4).appended == 3  # 1, 2 and 4
+    assert sorted(numbers(into)) == [0, 1, 2, 3]
+
+
 def test_a_tag_and_times_select(
     spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
 ) -> None:
