@@ -31,7 +31,7 @@ from topics.spark.pipelines.archive_columns import (
     typed,
     unfit_of,
 )
-from topics.spark.pipelines.archive_identity import require_same_topic
+from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
 from topics.spark.pipelines.archive_store import ArchiveStore, StagedFile, open_archive
 from topics.spark.pipelines.errors import SchemaDiffers, SeqsUnaccounted, TopicChanged
 from topics.spark.pipelines.manifest import (
@@ -188,6 +188,7 @@ class _Run:
             raise TopicNotFound(f"{self._spec.prefix}*")
         heads = {topic: Position(found.epoch, found.head_seq) for topic, found in ranges.items()}
         if self._store.exists:
+            require_same_server(self._store.root, self._store.state, self._log)
             for topic, head in heads.items():
                 require_same_topic(self._store.root, self._store.state, self._log, topic, head)
         return heads
@@ -199,8 +200,9 @@ class _Run:
             samples = (
                 [self._sample(topic, head) for topic, head in heads.items() if head.seq] if schema == INFER else []
             )
-            self._store.create(columns_of(self._spark, schema, samples))
+            self._store.create(columns_of(self._spark, schema, samples), self._log.server_id())
             return
+        self._store.note_server(self._log.server_id())
         self._store.require_files()
         if schema and schema != INFER:
             columns = self._store.state.columns

@@ -37,6 +37,7 @@ from topics.spark.pipelines.progress import Progress, Silent
 from topics.storage.errors import NoDataDirectory, StorageError
 from topics.storage.findings import Severity
 from topics.storage.fs import RealDisk
+from topics.storage.identity import read_id
 from topics.storage.verify import Checked, Report, unused, verify_directory
 
 T = TypeVar("T")
@@ -197,6 +198,12 @@ class _Run:
     def _compare(self, topics: dict[str, _Topic], state: ArchiveState) -> None:
         assert self._spec.archive is not None
         spans: list[SpanDue] = []
+        server_id = read_id(RealDisk(), self._spec.data)
+        if server_id and state.server_id and server_id != state.server_id:
+            self._problems.append(
+                f"archive: it is of another server (its id is {state.server_id}, and {self._spec.data} has {server_id})"
+            )
+            return
         log = FileLog(self._spec.data, self._spec.cold) if topics else None
         for name, cut in sorted(state.topics.items()):
             topic = topics.get(name)
