@@ -152,7 +152,7 @@ class _Run:
             partitions = log.partitions(name, 1, head) if head else []
             topic.unaccounted += self._account(topic, partitions)
             shares += [ShareDue(partition, bucket_width(head)) for partition in partitions]
-        self._progress.begin("reading", sum(topic.range.head_seq for topic in topics.values()))
+        self._progress.begin("reading", sum(share.partition.seqs for share in shares), unit="seqs")
         found: ShareRead
         for found in self._map(read_share, shares):
             topic = topics[found.topic]
@@ -161,7 +161,7 @@ class _Run:
             topic.live += found.live
             topic.lost += [LostRange(*lost) for lost in found.lost]
             topic.problems += found.problems
-            self._progress.advance(found.read)
+            self._progress.advance(found.seqs)
         for topic in topics.values():
             self._require_sum(topic)
         return topics
@@ -219,7 +219,7 @@ class _Run:
             for start, end, file in _spans(state.files_of(name), cut):
                 partitions = tuple(log.partitions(name, start, end))
                 spans.append(SpanDue(self._spec.archive, name, start, end, file, partitions, width))
-        self._progress.begin("comparing the archive", sum(file.count for file in state.files.values()))
+        self._progress.begin("comparing the archive", sum(span.end - span.start + 1 for span in spans), unit="seqs")
         found: SpanCompared
         for found in self._map(compare_span, spans):
             topic = topics[found.topic]
@@ -227,7 +227,7 @@ class _Run:
             topic.archive_only += found.archived_only
             topic.archived += found.archived
             topic.problems += found.problems
-            self._progress.advance(found.matched + found.archived_only)
+            self._progress.advance(found.seqs)
 
     def _summary(self, report: Report, topics: dict[str, _Topic], elapsed_ms: int) -> AuditSummary:
         audited = tuple(_audited(topics[name]) for name in sorted(topics))
