@@ -258,6 +258,10 @@ def test_bad_input_is_refused_before_anything_is_made(server: RestartableServer,
         check_spec(ArchiveSpec(origin(server), target, prefix="no-such-"))
     with pytest.raises(InvalidOption):
         check_spec(ArchiveSpec(origin(server), target))
+    with pytest.raises(InvalidOption, match="'sku strin' is no schema"):
+        check_spec(ArchiveSpec(origin(server), target, (topic.name,), schema="sku strin"))
+    with pytest.raises(InvalidOption, match="nothing can be written in /proc"):
+        check_spec(ArchiveSpec(origin(server), "/proc/nope", (topic.name,)))
     assert not (tmp_path / "a").exists()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
@@ -273,6 +277,25 @@ def test_a_schema_nobody_can_read_is_refused(
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="total bigger than life")
     with pytest.raises(InvalidOption, match="no JSON objects"):
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="infer")
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [("", ("infer", "variant")), ("n bigint", ("infer", "variant")), ("variant", ("infer",)), ("infer", ("variant",))],
+)
+def test_words_for_a_schema_the_archive_does_not_have_are_refused(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, schema: str, refused: tuple[str, ...]
+) -> None:
+    topic.write({"data": {"n": 1}})
+    archive_topics(spark, server, tmp_path / "a", topic.name, schema=schema)
+    for word in refused:
+        with pytest.raises(SchemaDiffers, match=f"not {word}: leave the schema out"):
+            archive_topics(spark, server, tmp_path / "a", topic.name, schema=word)
+        with pytest.raises(SchemaDiffers):
+            check_spec(ArchiveSpec(origin(server), str(tmp_path / "a"), (topic.name,), schema=word))
+    # The same command goes on, and so does one without a schema.
+    assert archive_topics(spark, server, tmp_path / "a", topic.name, schema=schema).records == 0
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 0
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
+from spark.archives import Bar
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
-from topics.spark.pipelines.export_topic import ExportSpec, Loss, export_topic
+from topics.spark.pipelines.export_topic import ExportSpec, Loss, check, export_topic
 from topics.spark.pipelines.import_files import ImportSpec, ImportSummary, import_files
 from topics.spark.pipelines.import_rows import Fields
 from topics.spark.pipelines.output_directory import DirectoryExists, NoRoom
@@ -242,3 +243,29 @@ def test_an_export_overwrites_nothing(
     topic.fill(5)
     with pytest.raises(DirectoryExists):
         export_topic(spark, ExportSpec(Server(server.url, None), topic.name, str(tmp_path)), Silent())
+
+
+def test_an_export_that_cannot_be_is_refused_before_spark_starts(
+    server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(5)
+    spec = ExportSpec(Server(server.url, None), topic.name, str(tmp_path / "out"))
+    check(spec)
+    for wrong, said in (
+        ({"from_seq": 0}, "seqs begin at 1"),
+        ({"from_seq": 6}, "beyond the end"),
+        ({"to": "/proc/nope"}, "nothing can be written in /proc"),
+    ):
+        with pytest.raises(InvalidOption, match=said):
+            check(replace(spec, **wrong))
+
+
+def test_the_bar_of_an_import_with_rejects_and_blank_rows_is_full_at_the_end(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", {"k": 1}, "no json\n", "\n", {"k": 2}, {"k": 1})
+    for fields in (Fields(), Fields(key="k")):
+        bar = Bar()
+        import_files(spark, spec_of(server, topic.name, file, fields=fields), bar)
+        assert bar.is_full, bar.parts
+        assert len(bar.parts) == 2

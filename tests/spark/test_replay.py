@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
-from spark.archives import archive_topics, origin
+from spark.archives import Bar, archive_topics, origin
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.errors import InvalidOption
@@ -39,7 +39,9 @@ def test_records_come_in_order_with_their_origin_and_only_once(
     spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
 ) -> None:
     into = server.topic(f"{name}into")
-    first = run(spark, server, archived, into, from_seq=11, to_seq=60)
+    bar = Bar()
+    first = replay(spark, ReplaySpec(str(archived), origin(server), into.name, from_seq=11, to_seq=60), bar)
+    assert bar.is_full, bar.parts
     assert (first.selected, first.present, first.appended, first.first_seq, first.last_seq) == (50, 0, 50, 1, 50)
     # A wider range has only what was missing; a repetition has nothing.
     second = run(spark, server, archived, into)
@@ -116,7 +118,7 @@ def test_bad_input_is_refused_and_writes_nothing(
 ) -> None:
     into = server.topic(f"{name}into")
     spec = ReplaySpec(str(archived), origin(server), into.name)
-    for wrong in ({"speed": 0.0}, {"from_seq": 9, "to_seq": 3}, {"from_ts": 9, "to_ts": 9}):
+    for wrong in ({"speed": 0.0}, {"from_seq": 0}, {"from_seq": 9, "to_seq": 3}, {"from_ts": 9, "to_ts": 9}):
         with pytest.raises(InvalidOption):
             check_spec(ReplaySpec(spec.directory, spec.server, spec.into, **wrong))
     with pytest.raises(InvalidOption):

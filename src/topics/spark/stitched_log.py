@@ -1,8 +1,8 @@
 """A log whose early records are in an archive, read as one.
 
 What the archive has is read there, the rest from the log: the boundary is the last archived seq, so nothing is read
-twice and nothing is left out. Before that both have to be of one server (`archive_identity`). Records
-deleted from the log after they were archived are in the archive, and so they are read.
+twice and nothing is left out. Before that both have to be of one server (`archive_identity`). Records deleted from the
+log after they were archived are in the archive, and so they are read.
 """
 
 import os

@@ -29,6 +29,7 @@ from topics.spark.pipelines import import_rows
 from topics.spark.pipelines.import_rows import Fields, Rejection, RowPlan
 from topics.spark.pipelines.known_writes import append_missing
 from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.schema_text import require_types
 from topics.spark.pipelines.source_files import CsvOptions, NumberedRows, SourceFile, read_rows
 
 CURSOR = "import"
@@ -70,6 +71,9 @@ class ImportSummary(Struct, frozen=True):
 
 def check(spec: ImportSpec) -> None:
     """What can be refused before Spark starts."""
+    spec.fields.check()
+    if spec.csv.schema is not None:
+        require_types(spec.csv.schema)
     directory = os.path.dirname(os.path.abspath(spec.rejects))
     if not os.access(directory, os.W_OK):
         raise InvalidOption("rejects", f"{directory} is no directory this user may write to")

@@ -99,6 +99,8 @@ def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
         raise InvalidOption("into", f"{spec.into[:80]!r} is not a topic name")
     if spec.speed is not None and spec.speed <= 0:
         raise InvalidOption("speed", "must be greater than 0; leave it out for as fast as it goes")
+    if spec.from_seq < 1:
+        raise InvalidOption("from_seq", f"is the first seq to replay, and seqs begin at 1; {spec.from_seq} is none")
     if spec.to_seq is not None and spec.to_seq < spec.from_seq:
         raise InvalidOption("to_seq", "is before from_seq")
     if spec.from_ts is not None and spec.to_ts is not None and spec.to_ts <= spec.from_ts:
