@@ -118,6 +118,12 @@ def test_ready_reports_that_the_replay_is_complete(topic: Topic, path: str) -> N
     assert ready["topics"] >= 1
 
 
+def test_ready_has_the_id_of_the_server(api: Api) -> None:
+    server_id = success(api.get("/v0/ready"))["server_id"]
+    assert re.fullmatch("[0-9a-f]{32}", server_id)
+    assert success(api.get("/v0/ready"))["server_id"] == server_id
+
+
 def test_ready_counts_the_topics(measured: ServerProcess) -> None:
     assert success(measured.api.get("/v0/ready"))["topics"] == 5
 

@@ -49,3 +49,23 @@ def without_payload(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def backup_of(server: RestartableServer, target: Path) -> str:
     back_up(RealDisk(), server.data_path, "", str(target), lambda done, total: None)
     return str(target)
+
+
+class Bar:
+    """Remembers of each part of a job how much was to be done, and how much was."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int | None, int]] = []
+
+    def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None:
+        self.parts.append((rows, 0))
+
+    def advance(self, rows: int, lag: int | None = None) -> None:
+        whole, done = self.parts[-1]
+        self.parts[-1] = (whole, done + rows)
+
+    def end(self) -> None: ...
+
+    @property
+    def is_full(self) -> bool:
+        return all(whole is None or whole == done for whole, done in self.parts)

@@ -33,6 +33,7 @@ from topics.spark.pipelines.errors import (
     SchemaDoesNotFit,
     TargetDiskFull,
 )
+from topics.spark.pipelines.manifest import digest_of
 
 DISK_BYTES = 256 << 10
 
@@ -160,9 +161,10 @@ def test_an_archive_of_another_server_is_refused_and_left_alone(
     # The other server gave its topic another epoch; then the same one, but for shorter, and for other records.
     other = own_server.topic(topic.name)
     other.fill(20)
-    with pytest.raises(ArchiveOfAnotherServer, match="archive to another directory"):
-        archive_topics(spark, own_server, tmp_path / "a", topic.name)
     commit = manifest.load(str(tmp_path / "a")).topics[topic.name]
+    rewrite_last_commit(tmp_path / "a", epoch=commit.epoch)
+    with pytest.raises(ArchiveOfAnotherServer, match=r"epoch .* archive to another directory"):
+        archive_topics(spark, own_server, tmp_path / "a", topic.name)
     rewrite_last_commit(tmp_path / "a", epoch=other.state()["epoch"])
     with pytest.raises(ArchiveOfAnotherServer, match="seq 10 is another record"):
         archive_topics(spark, own_server, tmp_path / "a", topic.name)
@@ -175,12 +177,47 @@ def test_an_archive_of_another_server_is_refused_and_left_alone(
         archive_topics(spark, server, tmp_path / "a", topic.name)
 
 
-def rewrite_last_commit(directory: Path, epoch: int) -> None:
-    path = max((directory / "manifest").iterdir())
-    document = json.loads(path.read_bytes())
+def rewrite_last_commit(directory: Path, epoch: int, server_id: str = "") -> None:
+    """As of a version before there were ids, unless one is given."""
+    first, path = sorted((directory / "manifest").iterdir())
+    document = json.loads(first.read_bytes()) | {"server_id": server_id}
+    first.write_bytes(msgspec.json.encode(document))
+    document = json.loads(path.read_bytes()) | {"server_id": server_id, "parent_xxh3": digest_of(first.read_bytes())}
     for cut in document["topics"]:
         cut["epoch"] = epoch
     path.write_bytes(msgspec.json.encode(document))
+
+
+def test_an_archive_is_not_continued_with_another_server_of_which_nothing_archived_is_left(
+    spark: SparkSession, server: RestartableServer, own_server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(100)
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    other = own_server.topic(topic.name)
+    other.configure(cap_records=10)
+    other.fill(150)
+    with server.client() as client:
+        server_id = client.server_id()
+    # By chance the other topic has the same epoch, and all that could be compared is gone.
+    rewrite_last_commit(tmp_path / "a", other.state()["epoch"], server_id)
+    before = contents(tmp_path / "a")
+    with pytest.raises(ArchiveOfAnotherServer, match=f"another server .its id is {server_id}"):
+        archive_topics(spark, own_server, tmp_path / "a", topic.name)
+    with pytest.raises(ArchiveOfAnotherServer, match="another server"):
+        archive(spark, ArchiveSpec(Files(own_server.data_path, None), str(tmp_path / "a"), (topic.name,)))
+    assert contents(tmp_path / "a") == before
+
+
+def test_an_archive_from_before_there_were_ids_takes_that_of_the_server_it_goes_on_with(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(10)
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    rewrite_last_commit(tmp_path / "a", topic.state()["epoch"])
+    topic.fill(1)
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 1
+    with server.client() as client:
+        assert manifest.load(str(tmp_path / "a")).server_id == client.server_id() != ""
 
 
 def test_two_archives_on_one_directory_are_refused_by_a_lock(
@@ -221,6 +258,10 @@ def test_bad_input_is_refused_before_anything_is_made(server: RestartableServer,
         check_spec(ArchiveSpec(origin(server), target, prefix="no-such-"))
     with pytest.raises(InvalidOption):
         check_spec(ArchiveSpec(origin(server), target))
+    with pytest.raises(InvalidOption, match="'sku strin' is no schema"):
+        check_spec(ArchiveSpec(origin(server), target, (topic.name,), schema="sku strin"))
+    with pytest.raises(InvalidOption, match="nothing can be written in /proc"):
+        check_spec(ArchiveSpec(origin(server), "/proc/nope", (topic.name,)))
     assert not (tmp_path / "a").exists()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "thesis.txt").write_text("mine")
@@ -236,6 +277,25 @@ def test_a_schema_nobody_can_read_is_refused(
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="total bigger than life")
     with pytest.raises(InvalidOption, match="no JSON objects"):
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="infer")
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [("", ("infer", "variant")), ("n bigint", ("infer", "variant")), ("variant", ("infer",)), ("infer", ("variant",))],
+)
+def test_words_for_a_schema_the_archive_does_not_have_are_refused(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, schema: str, refused: tuple[str, ...]
+) -> None:
+    topic.write({"data": {"n": 1}})
+    archive_topics(spark, server, tmp_path / "a", topic.name, schema=schema)
+    for word in refused:
+        with pytest.raises(SchemaDiffers, match=f"not {word}: leave the schema out"):
+            archive_topics(spark, server, tmp_path / "a", topic.name, schema=word)
+        with pytest.raises(SchemaDiffers):
+            check_spec(ArchiveSpec(origin(server), str(tmp_path / "a"), (topic.name,), schema=word))
+    # The same command goes on, and so does one without a schema.
+    assert archive_topics(spark, server, tmp_path / "a", topic.name, schema=schema).records == 0
+    assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 0
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
-from spark.archives import archive_topics, backup_of
+from spark.archives import Bar, archive_topics, backup_of
 from spark.readings import history
 from spark.server import RestartableServer
 from spark.test_batch_read import write_history
@@ -39,8 +39,11 @@ def test_read_and_deleted_and_lost_make_the_head_and_the_archive_matches(
     data = backup_of(own_server, tmp_path / "backup")
 
     page = tmp_path / "audit.html"
-    summary = audit(spark, AuditSpec(data, archive=str(tmp_path / "a"), html=str(page)))
+    bar = Bar()
+    summary = audit(spark, AuditSpec(data, archive=str(tmp_path / "a"), html=str(page)), bar)
     assert summary.sound, render(summary)
+    assert bar.is_full, bar.parts
+    assert len(bar.parts) == 3
     assert status(summary) == 0
     for topic in (capped, plain):
         found = of(summary, topic)
@@ -100,6 +103,18 @@ def test_an_archive_of_other_records_is_found_out(
     assert status(summary) == 1
     assert 'it has another topic "orders"' in " ".join(of(summary, topic).problems)
     assert "orders" in render(summary)
+
+
+def test_an_archive_of_another_server_is_a_problem(
+    spark: SparkSession, server: RestartableServer, own_server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(3)
+    own_server.topic(topic.name).fill(3)
+    archive_topics(spark, server, tmp_path / "a", topic.name)
+    summary = audit(spark, AuditSpec(backup_of(own_server, tmp_path / "backup"), archive=str(tmp_path / "a")))
+    assert status(summary) == 1
+    [problem] = summary.problems
+    assert "it is of another server" in problem
 
 
 def test_what_cannot_be_audited_is_refused(

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
+from spark.archives import Bar
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
-from topics.spark.pipelines.export_topic import ExportSpec, Loss, export_topic
+from topics.spark.pipelines.export_topic import ExportSpec, Loss, check, export_topic
 from topics.spark.pipelines.import_files import ImportSpec, ImportSummary, import_files
 from topics.spark.pipelines.import_rows import Fields
 from topics.spark.pipelines.output_directory import DirectoryExists, NoRoom
@@ -65,6 +66,17 @@ def test_a_repeated_import_adds_nothing(
     again = run(spark, spec)
     assert (again.imported, again.already_there, again.head_seq) == (0, 7002, 7002)
     assert payloads(topic) == [*range(7000), {"n": 1}, {"n": 2}]
+
+
+def test_what_was_deleted_is_imported_again_and_said_to_be(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    spec = spec_of(server, topic.name, write_lines(tmp_path / "a.jsonl", {"n": 1}, {"n": 2}))
+    assert run(spark, spec).imported == 2
+    topic.delete_records(before_seq=100)
+    again = run(spark, spec)
+    assert (again.imported, again.already_there, again.head_seq) == (2, 0, 4)
+    assert payloads(topic) == [{"n": 1}, {"n": 2}]
 
 
 def test_the_same_content_is_known_by_any_name_and_a_new_file_is_not(
@@ -231,3 +243,29 @@ def test_an_export_overwrites_nothing(
     topic.fill(5)
     with pytest.raises(DirectoryExists):
         export_topic(spark, ExportSpec(Server(server.url, None), topic.name, str(tmp_path)), Silent())
+
+
+def test_an_export_that_cannot_be_is_refused_before_spark_starts(
+    server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.fill(5)
+    spec = ExportSpec(Server(server.url, None), topic.name, str(tmp_path / "out"))
+    check(spec)
+    for wrong, said in (
+        ({"from_seq": 0}, "seqs begin at 1"),
+        ({"from_seq": 6}, "beyond the end"),
+        ({"to": "/proc/nope"}, "nothing can be written in /proc"),
+    ):
+        with pytest.raises(InvalidOption, match=said):
+            check(replace(spec, **wrong))
+
+
+def test_the_bar_of_an_import_with_rejects_and_blank_rows_is_full_at_the_end(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "a.jsonl", {"k": 1}, "no json\n", "\n", {"k": 2}, {"k": 1})
+    for fields in (Fields(), Fields(key="k")):
+        bar = Bar()
+        import_files(spark, spec_of(server, topic.name, file, fields=fields), bar)
+        assert bar.is_full, bar.parts
+        assert len(bar.parts) == 2

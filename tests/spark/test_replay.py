@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
-from spark.archives import archive_topics, origin
+from spark.archives import Bar, archive_topics, origin
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.errors import InvalidOption
@@ -39,7 +39,9 @@ def test_records_come_in_order_with_their_origin_and_only_once(
     spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
 ) -> None:
     into = server.topic(f"{name}into")
-    first = run(spark, server, archived, into, from_seq=11, to_seq=60)
+    bar = Bar()
+    first = replay(spark, ReplaySpec(str(archived), origin(server), into.name, from_seq=11, to_seq=60), bar)
+    assert bar.is_full, bar.parts
     assert (first.selected, first.present, first.appended, first.first_seq, first.last_seq) == (50, 0, 50, 1, 50)
     # A wider range has only what was missing; a repetition has nothing.
     second = run(spark, server, archived, into)
@@ -56,6 +58,29 @@ def test_records_come_in_order_with_their_origin_and_only_once(
         "replay_ts": str(source[11]["$ts"]),
     }
     assert records[1]["$tag"] == "t0"
+
+
+def test_what_was_deleted_is_appended_again_and_said_to_be(
+    spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
+) -> None:
+    into = server.topic(f"{name}into")
+    run(spark, server, archived, into, from_seq=1, to_seq=4)
+    into.delete_records(before_seq=100)
+    again = run(spark, server, archived, into, from_seq=1, to_seq=4)
+    assert (again.selected, again.present, again.appended, again.first_seq) == (4, 0, 4, 5)
+    assert numbers(into) == [0, 1, 2, 3]
+
+
+def test_a_part_with_the_same_ends_and_another_middle_is_another_one(
+    spark: SparkSession, server: RestartableServer, topic: Topic, name: str, archived: Path
+) -> None:
+    into = server.topic(f"{name}into")
+    run(spark, server, archived, into, from_seq=2, to_seq=2)
+    assert run(spark, server, archived, into, from_seq=1, to_seq=4).appended == 3  # 1, 3 and 4
+    into.delete_records(before_seq=100)
+    run(spark, server, archived, into, from_seq=3, to_seq=3)
+    assert run(spark, server, archived, into, from_seq=1, to_seq=4).appended == 3  # 1, 2 and 4
+    assert sorted(numbers(into)) == [0, 1, 2, 3]
 
 
 def test_a_tag_and_times_select(
@@ -93,7 +118,7 @@ def test_bad_input_is_refused_and_writes_nothing(
 ) -> None:
     into = server.topic(f"{name}into")
     spec = ReplaySpec(str(archived), origin(server), into.name)
-    for wrong in ({"speed": 0.0}, {"from_seq": 9, "to_seq": 3}, {"from_ts": 9, "to_ts": 9}):
+    for wrong in ({"speed": 0.0}, {"from_seq": 0}, {"from_seq": 9, "to_seq": 3}, {"from_ts": 9, "to_ts": 9}):
         with pytest.raises(InvalidOption):
             check_spec(ReplaySpec(spec.directory, spec.server, spec.into, **wrong))
     with pytest.raises(InvalidOption):

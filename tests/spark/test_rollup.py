@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
@@ -17,6 +19,7 @@ from spark.server import RestartableServer
 from topics.spark.options import Server
 from topics.spark.pipelines.progress import Silent
 from topics.spark.pipelines.rollup import CheckpointInUse, CheckpointOfAnother, RollupSummary, rollup
+from topics.spark.pipelines.rollup_place import PLACE_FILE, Place, write_place
 from topics.spark.pipelines.rollup_sinks import DirectoryOfAnother
 from topics.spark.pipelines.rollup_spec import Emit, IntoDirectory, IntoTopic, RollupSpec, aggregates_of
 from topics.storage.fs import RealDisk
@@ -93,6 +96,25 @@ def test_a_closed_window_has_its_result_once(
     assert (again.records, again.results) == (2, 1)
     assert counts(results(server, spec))["1970-01-01T00:00:20.000Z", "a"] == 2
     assert run(spark, spec).results == 0
+
+
+def test_a_run_without_anything_new_tells_what_is_still_open(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    topic.configure()
+    spec = spec_of(server, topic, tmp_path)
+    nothing = run(spark, spec)
+    assert (nothing.records, nothing.open_groups) == (0, 0)
+    write(topic, (0, "a", 1), (25_000, "a", 1), (25_000, "b", 1))
+    first = run(spark, spec)
+    assert (first.records, first.open_groups, first.watermark) == (3, 2, "1970-01-01T00:00:25.000Z")
+    again = run(spark, spec)
+    assert (again.records, again.open_groups, again.watermark) == (0, 2, first.watermark)
+    # A note that is not of the last batch says nothing.
+    note = Path(spec.checkpoint) / PLACE_FILE
+    write_place(spec.checkpoint, structs.replace(msgspec.json.decode(note.read_bytes(), type=Place), batch=0))
+    killed = run(spark, spec)
+    assert (killed.records, killed.open_groups, killed.watermark) == (0, None, None)
 
 
 def test_late_records_are_counted_one_by_one(

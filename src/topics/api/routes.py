@@ -381,7 +381,16 @@ def _record_routes(records: RecordHandlers) -> list[Route]:
 
 def _probe_routes(probes: ProbeHandlers) -> list[Route]:
     health = Route("GET", "/v0/health", probes.health, Scope.NONE, "Liveness", {200: Health}, probe=True, always=True)
-    ready = Route("GET", "/v0/ready", probes.ready, Scope.NONE, "Readiness", {200: Ready}, probe=True, always=True)
+    ready = Route(
+        "GET",
+        "/v0/ready",
+        probes.ready,
+        Scope.NONE,
+        "Readiness; as an extension, the server's id",
+        {200: Ready},
+        probe=True,
+        always=True,
+    )
     return [
         health,
         health._replace(path="/healthz"),

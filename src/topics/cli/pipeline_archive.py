@@ -36,7 +36,9 @@ def spec(args: argparse.Namespace, common: Common) -> "ArchiveSpec":
     from topics.spark.options import Files  # noqa: PLC0415
     from topics.spark.pipelines.archive import ArchiveSpec, check_spec  # noqa: PLC0415
 
-    if bool(args.topics) == (args.prefix is not None):
+    if args.topics and args.prefix is not None:
+        raise InvalidArguments(f"{args.topics[0]} and --prefix contradict each other: name topics, or give --prefix")
+    if not args.topics and args.prefix is None:
         raise InvalidArguments("name topics, or give --prefix")
     if args.cold is not None and args.data is None:
         raise InvalidArguments("--cold goes with --data")

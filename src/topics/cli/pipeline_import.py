@@ -36,11 +36,13 @@ def spec(args: argparse.Namespace, common: Common) -> "ImportSpec":
     from topics.spark.pipelines.source_files import CsvOptions, FileFormat, find_files  # noqa: PLC0415
 
     check_topic_name(args.into, "--into")
+    fields = Fields(args.data, args.key, args.tag, args.node, args.time)
+    fields.check()
     wanted = ImportSpec(
         server=common.server(),
         files=find_files(args.files, None if args.format is None else FileFormat(args.format)),
         into=args.into,
-        fields=Fields(args.data, args.key, args.tag, args.node, args.time),
+        fields=fields,
         csv=CsvOptions(args.delimiter, not args.no_header, args.schema),
         rejects=args.rejects or f"{args.into}.rejects.jsonl",
     )

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -63,12 +64,36 @@ def run(spark: Any, wanted: "QuerySpec", progress: Any) -> "QuerySummary":
 
 
 def print_json(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """One object a line."""
+    """One object a line. JSON has no NaN and no infinity: they are null."""
+    _require_apart(columns)
     count = 0
     for row in rows:
-        print(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False))
+        print(_json_text(dict(zip(columns, map(_plain, row), strict=True))))
         count += 1
     return count
+
+
+def _json_text(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _require_apart(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArguments(
+                f'two columns are called "{name}", and JSON has room for one: name them apart with AS'
+            )
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
@@ -119,6 +144,7 @@ def _plain(value: object) -> Any:
     if hasattr(value, "toPython"):
         return _plain(value.toPython())
     if hasattr(value, "asDict"):
+        _require_apart(getattr(value, "__fields__", ()))
         return {name: _plain(part) for name, part in value.asDict().items()}
     if isinstance(value, dict):
         return {str(name): _plain(part) for name, part in value.items()}

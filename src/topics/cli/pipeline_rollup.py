@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "RollupSpec":
-    from topics.spark.pipelines.preflight import require_topics  # noqa: PLC0415
+    from topics.spark.pipelines.json_paths import json_path  # noqa: PLC0415
+    from topics.spark.pipelines.preflight import require_topics, require_writable  # noqa: PLC0415
     from topics.spark.pipelines.rollup_spec import (  # noqa: PLC0415
         Emit,
         IntoDirectory,
@@ -51,7 +52,6 @@ def spec(args: argparse.Namespace, common: Common) -> "RollupSpec":
         aggregates_of,
         check,
         duration_ms,
-        json_path,
     )
 
     window_ms = duration_ms(args.window, "window")
@@ -76,6 +76,9 @@ def spec(args: argparse.Namespace, common: Common) -> "RollupSpec":
         batch_records_max=args.batch,
     )
     check(wanted)
+    if isinstance(wanted.into, IntoDirectory):
+        require_writable(wanted.into.path, "into")
+    require_writable(wanted.checkpoint, "checkpoint")
     require_topics(wanted.server, [args.topic])
     return wanted
 

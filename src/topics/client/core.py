@@ -208,6 +208,10 @@ def delete_cursor(topic: str, name: str) -> Call[replies.Done]:
     return Call("DELETE", _cursor(topic, name), replies.Done)
 
 
+def ready() -> Call[replies.ReadyReply]:
+    return Call("GET", "/v0/ready", replies.ReadyReply)
+
+
 def losses(topic: str) -> Call[replies.LossesReply]:
     return Call("GET", f"{_topic(topic)}/losses", replies.LossesReply)
 

@@ -91,6 +91,12 @@ class Loss(Struct):
     ts: int
 
 
+class ReadyReply(Struct):
+    """`server_id` is empty when the server is of a version without ids."""
+
+    server_id: str = ""
+
+
 class LossesReply(Struct):
     topic: str
     losses: list[Loss]

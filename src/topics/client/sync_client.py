@@ -66,6 +66,10 @@ class SyncClient:
 
     # Calls
 
+    def server_id(self) -> str:
+        """Of the server's data; empty when it has none."""
+        return self.send(core.ready()).server_id
+
     def state(self, topic: str) -> replies.StateReply:
         return self.send(core.get_state(topic))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import NamedTuple
+from uuid import uuid4
 
 from topics import limits
 from topics.api.application import ApiApplication
@@ -78,8 +79,10 @@ def assemble_core(
     at_turn_end: Deliver,
     *,
     wal_file_bytes: int = limits.WAL_FILE_BYTES,
+    new_id: Callable[[], str] = lambda: uuid4().hex,
 ) -> Core:
-    """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand."""
+    """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand.
+    `new_id` is asked once, for a new directory."""
     journal = DiskJournal(Commit, deliver, at_turn_end)
     engine = Engine(
         clock,
@@ -99,7 +102,7 @@ def assemble_core(
         ),
         journal,
     )
-    store = Store(settings, disk, clock, engine, journal, wal_file_bytes=wal_file_bytes)
+    store = Store(settings, disk, clock, engine, journal, wal_file_bytes=wal_file_bytes, new_id=new_id)
     return Core(engine, journal, store)
 
 
@@ -172,7 +175,7 @@ def assemble(
             claim_max=settings.claim_max,
             node_bytes_max=settings.node_bytes_max,
         ),
-        ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi),
+        ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi, lambda: store.server_id),
     )
     openapi = openapi_document(routes)
     application = ApiApplication(

@@ -22,7 +22,7 @@ from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
-from topics.storage import paths
+from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
@@ -52,6 +52,7 @@ class Store:
         journal: DiskJournal[Commit],
         *,
         wal_file_bytes: int = limits.WAL_FILE_BYTES,
+        new_id: Callable[[], str],
     ) -> None:
         self._settings = settings
         self._disk = disk
@@ -59,6 +60,9 @@ class Store:
         self._engine = engine
         self._journal = journal
         self._wal_file_bytes = wal_file_bytes
+        self._new_id = new_id
+        self.server_id = ""
+        """Of the directory; known once it is open."""
         self._root = settings.data_dir
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
@@ -146,6 +150,7 @@ class Store:
         recovered = replayed.recovered
         heads = self._heads.read()
         replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
+        self.server_id = identity.read_id(self._disk, self._root) or self._make_id()
         # Before the first checkpoint only this remembers what was lost.
         dest_ids = set(replayed.rebuild.dest_ids)
         self._heads.create(
@@ -203,6 +208,11 @@ class Store:
             ),
             fsync_latency_us_sum=sum(shard.sync_histogram.total_us for shard in shards),
         )
+
+    def _make_id(self) -> str:
+        server_id = self._new_id()
+        identity.write_id(self._disk, self._root, server_id)
+        return server_id
 
     def _shard_names(self) -> list[str]:
         count = self._settings.wal_shards

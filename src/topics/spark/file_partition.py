@@ -113,6 +113,10 @@ class FilePartition:
     end: int
     pieces: tuple[Piece, ...]
 
+    @property
+    def seqs(self) -> int:
+        return self.end - self.start + 1
+
 
 class OutOfRange(TopicsError):
     """Seqs that were never given out, as far as the files know. Plan anew from the topic's range."""

@@ -18,6 +18,8 @@ from topics.spark.log import Planned
 from topics.spark.offsets import Offsets, SeqRange, TopicRange
 from topics.spark.options import Files, Filters, ReadOptions
 from topics.spark.rows import Gap
+from topics.storage.fs import RealDisk
+from topics.storage.identity import read_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class FilesLog:
         self._options = read
         self._files = files
         self._seen: FileLog | None = None
+
+    def server_id(self) -> str:
+        return read_id(RealDisk(), self._files.path) or ""
 
     def ranges(self) -> dict[str, TopicRange]:
         self._seen = FileLog(self._files.path, self._files.cold_path)

@@ -20,6 +20,10 @@ class Planned(Protocol):
 
 
 class Log(Protocol):
+    def server_id(self) -> str:
+        """Whose topics these are; empty when nobody can tell."""
+        ...
+
     def ranges(self) -> dict[str, TopicRange]:
         """What the subscribed topics hold now; those that do not exist are left out."""
         ...
@@ -65,6 +69,9 @@ class ServerLog:
     def __init__(self, read: ReadOptions, server: Server) -> None:
         self._options = read
         self._client = server.client()
+
+    def server_id(self) -> str:
+        return self._client.server_id()
 
     def ranges(self) -> dict[str, TopicRange]:
         return http_reader.topic_ranges(self._client, self._options.topics, self._options.prefix)

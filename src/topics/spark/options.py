@@ -294,7 +294,7 @@ def _boundary(given: _Given, side: str, default: int, mode: Mode, topics: tuple[
 
 def _seqs(name: str, text: str, refused: int | None, topics: tuple[str, ...]) -> Mapping[str, int]:
     try:
-        seqs = json.loads(text)
+        seqs = json.loads(text, object_pairs_hook=lambda pairs: _named_once(name, pairs))
     except ValueError:
         raise InvalidOption(name, 'is earliest, latest, or a JSON object such as {"orders": 17}') from None
     if not isinstance(seqs, dict):
@@ -307,6 +307,15 @@ def _seqs(name: str, text: str, refused: int | None, topics: tuple[str, ...]) ->
     if missing := sorted(set(topics) - set(seqs)):
         raise InvalidOption(name, f'"{missing[0]}" is subscribed but not in it; name every topic')
     return seqs
+
+
+def _named_once(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    named: dict[str, object] = {}
+    for topic, seq in pairs:
+        if topic in named:
+            raise InvalidOption(option, f'"{topic}" is in it twice')
+        named[topic] = seq
+    return named
 
 
 def _on_data_loss(given: _Given) -> OnDataLoss:

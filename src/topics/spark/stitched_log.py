@@ -1,8 +1,8 @@
 """A log whose early records are in an archive, read as one.
 
 What the archive has is read there, the rest from the log: the boundary is the last archived seq, so nothing is read
-twice and nothing is left out. Before that the last archived record is compared with the log's own, where it still has
-it. Records deleted from the log after they were archived are in the archive, and so they are read.
+twice and nothing is left out. Before that both have to be of one server (`archive_identity`). Records deleted from the
+log after they were archived are in the archive, and so they are read.
 """
 
 import os
@@ -21,7 +21,7 @@ from topics.spark.log import Log, Planned
 from topics.spark.offsets import Offsets, Position, SeqRange, TopicRange
 from topics.spark.options import Filters
 from topics.spark.pipelines import manifest
-from topics.spark.pipelines.archive_identity import require_same_topic
+from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
 from topics.spark.pipelines.archive_store import require_file
 from topics.spark.pipelines.errors import ArchiveDiffers
 from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
@@ -51,8 +51,12 @@ class StitchedLog:
         self._root = root
         self._filters = filters
 
+    def server_id(self) -> str:
+        return self._log.server_id()
+
     def ranges(self) -> dict[str, TopicRange]:
         state = manifest.load(self._root)
+        require_same_server(self._root, state, self._log)
         ranges = {}
         for topic, found in self._log.ranges().items():
             require_same_topic(self._root, state, self._log, topic, Position(found.epoch, found.head_seq))

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from topics.model.image import SegmentImage, TopicImage
-from topics.storage import paths, snapshot
+from topics.storage import identity, paths, snapshot
 from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
 from topics.storage.findings import Finding, Severity
 from topics.storage.fs import Disk
@@ -324,6 +324,9 @@ class _Copy:
                 self._disk.sync_dir(directory)
         body = encode_state(state.next_topic_id, state.shards, moved, clean=state.clean)
         snapshot.save(self._disk, paths.meta_dir(self._target), number, body)
+        server_id = identity.read_id(self._disk, self._root)
+        if server_id is not None:
+            identity.write_id(self._disk, self._target, server_id)
 
     def _write(self, path: str, content: bytes) -> None:
         file = self._disk.create(path)

@@ -2,6 +2,7 @@
 
     <root>/LOCK                                    held by the running server
     <root>/meta/snapshot.0007.bin                  metadata snapshots, numbered
+    <root>/meta/id                                 tells this directory from every other
     <root>/meta/heads                              last seqs given out, for after a killed process
     <root>/wal/[shard-NN/]wal-<16 digits>.log      named by the first lsn in it; one shard lives flat in wal/
     <root>/wal/[shard-NN/]CURRENT                  the name of the active file, and a newline
@@ -41,6 +42,10 @@ def lock_path(root: str) -> str:
 
 def meta_dir(root: str) -> str:
     return f"{root}/meta"
+
+
+def id_path(root: str) -> str:
+    return f"{meta_dir(root)}/id"
 
 
 def wal_dir(root: str) -> str:

@@ -37,6 +37,9 @@ from topics.storage.errors import StorageError
 from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
+SERVER_NUMBER = 7
+"""The id of a new directory: the same every time, as everything here."""
+
 Result = TypeVar("Result")
 Config = Mapping[str, object]
 
@@ -75,7 +78,13 @@ class SimulatedServer:
         settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
         settings = structs.replace(settings, **overrides)
         self.engine, self.journal, self.store = assemble_core(
-            settings, clock, disk, lambda call: call(), self._at_turn_end.append, wal_file_bytes=wal_file_bytes
+            settings,
+            clock,
+            disk,
+            lambda call: call(),
+            self._at_turn_end.append,
+            wal_file_bytes=wal_file_bytes,
+            new_id=lambda: f"{SERVER_NUMBER:032x}",
         )
         self.queues = Queues(self.engine, clock, self.journal)
         self.lazy = lazy

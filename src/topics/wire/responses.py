@@ -278,9 +278,12 @@ class Health(Struct):
 
 
 class Ready(Struct):
+    """`server_id` is an extension: of the data directory, whatever process or address serves it."""
+
     status: str
     wal_replay_complete: bool
     topics: int
+    server_id: str
 
 
 class ErrorBody(Struct):

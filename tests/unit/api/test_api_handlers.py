@@ -376,7 +376,13 @@ def test_health_tells_version_and_uptime(at: Served, path: str) -> None:
 @pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
 def test_ready_tells_the_number_of_topics_or_why_not(at: Served, path: str) -> None:
     at.write(1)
-    assert at.ok(f"GET {path}") == {"status": "ready", "wal_replay_complete": True, "topics": 1}
+    server_id = at.server.store.server_id
+    assert at.ok(f"GET {path}") == {
+        "status": "ready",
+        "wal_replay_complete": True,
+        "topics": 1,
+        "server_id": server_id,
+    }
     at.server.readiness.phase = Phase.RECOVERING
     assert at.error(f"GET {path}") == (503, "not_ready")
 

@@ -41,6 +41,22 @@ def test_a_name_with_dots_is_a_column_before_it_is_a_path() -> None:
     assert record(b'{"a.b": "column", "a": {"b": "path"}}', tag="a.b")["tag"] == "column"
 
 
+@pytest.mark.parametrize(
+    ("path", "tag"),
+    [
+        ("$.items[0].s", "first"),
+        ("items[1].s", "second"),
+        ("$['items'][1]['s']", "second"),
+        ("$.items[2].s", None),
+        ("$.items.s", None),
+        ("$.n[0]", None),
+    ],
+)
+def test_a_path_may_lead_through_lists(path: str, tag: str | None) -> None:
+    line = b'{"items": [ {"s": "first"}, {"s": "second"} ], "n": 1}'
+    assert record(line, tag=path).get("tag") == tag
+
+
 def test_the_payload_may_be_one_column() -> None:
     assert record(b'{"data": {"x": 1}, "tag": "t"}', data="data", tag="tag")["data"] == {"x": 1}
 

@@ -38,7 +38,7 @@ NOBODY = "http://127.0.0.1:9"
     ("words", "said"),
     [
         (["archive", "--to", "x"], "name topics, or give --prefix"),
-        (["archive", "a", "--prefix", "b", "--to", "x"], "name topics, or give --prefix"),
+        (["archive", "a", "--prefix", "b", "--to", "x"], "a and --prefix contradict each other"),
         (["archive", "a", "--to", "x", "--cold", "y"], "--cold goes with --data"),
         (["archive", "a", "--to", "x", "--conf", "nonsense"], "write it as name=value"),
         (["archive", "a", "--to", "x", "--checkpoint", "y"], "--checkpoint has no meaning here"),
@@ -50,6 +50,7 @@ NOBODY = "http://127.0.0.1:9"
         (["replay", "--from", "x", "--into", "a", "--from-time", "soon"], "--from-time soon: write it as"),
         (["audit", "--data", "nowhere"], "is no data directory"),
         (["import", "x.jsonl", "--into", "a b"], "is not a topic name"),
+        (["import", "x.jsonl", "--into", "a", "--tag", "$.items[x]"], "is no JSON path"),
         (["import", "x.jsonl", "--into", "a", "--url", NOBODY], "does not answer"),
         (["import", "x.jsonl", "--into", "a", "--checkpoint", "y"], "--checkpoint has no meaning here"),
         (["export", "a", "--to", "x", "--url", NOBODY], "does not answer"),

@@ -23,7 +23,7 @@ def test_a_terminal_has_a_bar_with_rows_a_second_and_lag_that_is_wiped_at_the_en
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
-def test_elsewhere_there_is_a_plain_line_every_ten_seconds() -> None:
+def test_elsewhere_there_is_a_plain_line_every_ten_seconds_and_one_for_the_end() -> None:
     stream, clock = io.StringIO(), FakeClock()
     shown = Shown(stream, clock)
     shown.begin("checking", unit="bytes")
@@ -31,7 +31,12 @@ def test_elsewhere_there_is_a_plain_line_every_ten_seconds() -> None:
         clock.advance(1000)
         shown.advance(100)
     shown.end()
-    assert stream.getvalue() == ("checking: 100 bytes, 100 bytes/s\nchecking: 1,100 bytes, 100 bytes/s\n")
+    shown.end()
+    assert stream.getvalue().splitlines() == [
+        "checking: 100 bytes, 100 bytes/s",
+        "checking: 1,100 bytes, 100 bytes/s",
+        "checking: 1,200 bytes, 100 bytes/s",
+    ]
 
 
 def test_a_library_hears_nothing() -> None:

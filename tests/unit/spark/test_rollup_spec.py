@@ -17,7 +17,6 @@ from topics.spark.pipelines.rollup_spec import (
     check,
     duration_ms,
     field_name,
-    json_path,
 )
 
 SPEC = RollupSpec(
@@ -41,19 +40,6 @@ def test_durations(text: str, ms: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="write it as 500ms, 30s"):
         duration_ms(text, "window")
-
-
-@pytest.mark.parametrize(
-    ("text", "path"), [("total", "$.total"), ("order.total", "$.order.total"), ("$.items[0].sku", "$.items[0].sku")]
-)
-def test_paths(text: str, path: str) -> None:
-    assert json_path(text, "by") == path
-
-
-@pytest.mark.parametrize("text", ["", "$", "$.", "a b", "a..b", "$[x]"])
-def test_what_is_no_path_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="is no JSON path"):
-        json_path(text, "by")
 
 
 def test_fields_of_results_are_named_after_their_paths() -> None:

@@ -92,6 +92,7 @@ def test_files_need_no_url() -> None:
         ({"startingOffsets": '{"orders": true}'}, "startingOffsets"),
         ({"startingOffsets": '{"orders": -1}'}, "startingOffsets"),
         ({"startingOffsets": '{"orders": 1, "other": 1}'}, "startingOffsets"),
+        ({"startingOffsets": '{"orders": 100, "orders": 2000}'}, "startingOffsets"),
         ({"startingOffsets": "{}"}, "startingOffsets"),
         ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "startingTimestamp"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp"),

@@ -30,6 +30,7 @@ class ProbeHandlers:
         readiness: Readiness,
         metrics: Metrics,
         openapi: Callable[[], bytes],
+        server_id: Callable[[], str],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -37,6 +38,7 @@ class ProbeHandlers:
         self._readiness = readiness
         self._metrics = metrics
         self._openapi = openapi
+        self._server_id = server_id
 
     def health(self, call: Call) -> Response:
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
@@ -44,7 +46,10 @@ class ProbeHandlers:
 
     def ready(self, call: Call) -> Response:
         self._readiness.require()
-        return Response(200, encode(Ready("ready", wal_replay_complete=True, topics=len(self._engine.topics))))
+        topics = len(self._engine.topics)
+        return Response(
+            200, encode(Ready("ready", wal_replay_complete=True, topics=topics, server_id=self._server_id()))
+        )
 
     def metrics(self, call: Call) -> Response:
         if _prefers_json(call.request.headers.get(b"accept", b"")):

@@ -25,13 +25,15 @@ from topics.spark.pipelines import archive_files
 from topics.spark.pipelines.archive_columns import (
     INFER,
     RECORD_NAMES,
+    WORDS,
     columns_of,
     date_of,
     described,
+    require_columns,
     typed,
     unfit_of,
 )
-from topics.spark.pipelines.archive_identity import require_same_topic
+from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
 from topics.spark.pipelines.archive_store import ArchiveStore, StagedFile, open_archive
 from topics.spark.pipelines.errors import SchemaDiffers, SeqsUnaccounted, TopicChanged
 from topics.spark.pipelines.manifest import (
@@ -40,7 +42,9 @@ from topics.spark.pipelines.manifest import (
     lost_seqs,
     merged_losses,
 )
+from topics.spark.pipelines.preflight import require_writable
 from topics.spark.pipelines.progress import Progress, Silent
+from topics.spark.pipelines.schema_text import require_types
 from topics.spark.rows import Gap
 from topics.wire.arrow import RECORD, TOMBSTONE
 
@@ -188,6 +192,7 @@ class _Run:
             raise TopicNotFound(f"{self._spec.prefix}*")
         heads = {topic: Position(found.epoch, found.head_seq) for topic, found in ranges.items()}
         if self._store.exists:
+            require_same_server(self._store.root, self._store.state, self._log)
             for topic, head in heads.items():
                 require_same_topic(self._store.root, self._store.state, self._log, topic, head)
         return heads
@@ -199,11 +204,13 @@ class _Run:
             samples = (
                 [self._sample(topic, head) for topic, head in heads.items() if head.seq] if schema == INFER else []
             )
-            self._store.create(columns_of(self._spark, schema, samples))
+            self._store.create(columns_of(self._spark, schema, samples), self._log.server_id())
             return
+        self._store.note_server(self._log.server_id())
         self._store.require_files()
-        if schema and schema != INFER:
-            columns = self._store.state.columns
+        columns = self._store.state.columns
+        require_columns(self._store.root, columns, schema)
+        if schema and schema not in WORDS:
             given = columns_of(self._spark, schema, [])
             if (given.kind, given.schema) != (columns.kind, columns.schema):
                 raise SchemaDiffers(self._store.root, described(columns), described(given))
@@ -362,8 +369,13 @@ def check_spec(spec: ArchiveSpec) -> None:
         raise InvalidOption("topics", "name topics or a prefix, not both and not none")
     if spec.file_mb < 1 or spec.interval_s <= 0 or (spec.round_records or 1) < 1:
         raise InvalidOption("file_mb", "sizes, intervals and rounds are greater than 0")
+    if spec.schema and spec.schema not in WORDS:
+        require_types(spec.schema)
     if os.path.isdir(spec.directory):
-        open_archive(spec.directory).close()
+        with open_archive(spec.directory) as store:
+            if store.exists:
+                require_columns(spec.directory, store.state.columns, spec.schema)
+    require_writable(spec.directory, "to")
     read: ReadOptions = read_options(source_options(spec), Mode.BATCH)
     with open_log(read) as log:
         ranges = log.ranges()

@@ -22,11 +22,13 @@ from pyspark.sql.types import (
 )
 
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.errors import SchemaDoesNotFit
+from topics.spark.pipelines.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.pipelines.manifest import ArchiveColumns, ColumnKind
 
 INFER = "infer"
 VARIANT = "variant"
+WORDS = (INFER, VARIANT)
+"""Schemas that are no columns."""
 UNFIT = "_unfit"
 MS_PER_DAY = 86_400_000
 
@@ -68,6 +70,19 @@ def _inferred(spark: SparkSession, samples: Sequence[DataFrame]) -> StructType:
     if not fields:
         raise InvalidOption("schema", "infer found no JSON objects to infer from; give the columns, or use variant")
     return StructType(fields)
+
+
+def require_columns(root: str, columns: ArchiveColumns, wanted: str) -> None:
+    """Raises `SchemaDiffers` when an archive with these columns is not what the words `infer` or `variant` ask for."""
+    match wanted:
+        case "infer":
+            fits = columns.kind is ColumnKind.STRUCT and not columns.strict
+        case "variant":
+            fits = columns.kind is ColumnKind.VARIANT
+        case _:
+            return
+    if not fits:
+        raise SchemaDiffers(root, described(columns), wanted)
 
 
 def described(columns: ArchiveColumns) -> str:

@@ -1,7 +1,8 @@
 """Whether a topic is the one an archive has. A name says little: another server has the same names.
 
-An epoch tells a topic from a later one of the same name on one server. Between servers it may be the same by chance,
-so the last archived record is looked up: where it is still there, it has to be the same one.
+A server is known by the id of its data directory, where both sides have one. An epoch tells a topic from a later one of
+the same name on one server. Without ids, and for data that was restored twice and went two ways, the last archived
+record is looked up: where it is still there, it has to be the same one.
 """
 
 from topics.spark.log import Log
@@ -11,15 +12,25 @@ from topics.spark.pipelines.manifest import ArchiveState, digest_of
 from topics.spark.rows import Gap
 
 
+def require_same_server(root: str, state: ArchiveState, log: Log) -> None:
+    """Raises `ArchiveOfAnotherServer`. Where one side has no id, nothing can be told."""
+    if not state.server_id:
+        return
+    here = log.server_id()
+    if here and here != state.server_id:
+        raise ArchiveOfAnotherServer(root, "another server", f"its id is {state.server_id}, and this one's is {here}")
+
+
 def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, head: Position) -> None:
     """Raises `ArchiveOfAnotherServer`. A topic that is not archived yet is fine."""
     cut = state.topics.get(topic)
     if cut is None:
         return
+    name = f'another topic "{topic}", of another server, or deleted and made anew'
     if cut.epoch != head.epoch:
-        raise ArchiveOfAnotherServer(root, topic, f"epoch {cut.epoch}, and this one has {head.epoch}")
+        raise ArchiveOfAnotherServer(root, name, f"epoch {cut.epoch}, and this one has {head.epoch}")
     if cut.to_seq > head.seq:
-        raise ArchiveOfAnotherServer(root, topic, f"archived up to seq {cut.to_seq}, and this one ends at {head.seq}")
+        raise ArchiveOfAnotherServer(root, name, f"archived up to seq {cut.to_seq}, and this one ends at {head.seq}")
     if cut.last is None:
         return
     wanted = SeqRange(topic, head.epoch, cut.last.seq - 1, cut.last.seq)
@@ -29,4 +40,4 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
                 continue
             for seq, ts, _, _, data, _ in found.rows():
                 if seq == cut.last.seq and (ts, digest_of(data.encode())) != (cut.last.ts, cut.last.data_xxh3):
-                    raise ArchiveOfAnotherServer(root, topic, f"seq {seq} is another record")
+                    raise ArchiveOfAnotherServer(root, name, f"seq {seq} is another record")

@@ -71,11 +71,15 @@ class ArchiveStore:
         assert self._state is not None, "the archive is created first"
         return self._state
 
-    def create(self, columns: ArchiveColumns) -> None:
+    def create(self, columns: ArchiveColumns, server_id: str = "") -> None:
         """The first commit: from now on the directory is an archive."""
-        self._state = ArchiveState(uuid4().hex, columns, 0, "")
+        self._state = ArchiveState(uuid4().hex, columns, 0, "", server_id=server_id)
         self._disk.make_dir(layout.manifest_dir(self.root))
         self._write(self._commit(CommitKind.CREATE))
+
+    def note_server(self, server_id: str) -> None:
+        """For an archive that was begun before there were ids: the next commit has it."""
+        self.state.server_id = self.state.server_id or server_id
 
     @contextmanager
     def staging(self) -> Iterator[str]:
@@ -172,6 +176,7 @@ class ArchiveStore:
             added=added,
             removed=removed,
             losses=losses,
+            server_id=self.state.server_id,
         )
 
     def _write(self, commit: Commit) -> None:

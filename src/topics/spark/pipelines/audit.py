@@ -37,6 +37,7 @@ from topics.spark.pipelines.progress import Progress, Silent
 from topics.storage.errors import NoDataDirectory, StorageError
 from topics.storage.findings import Severity
 from topics.storage.fs import RealDisk
+from topics.storage.identity import read_id
 from topics.storage.verify import Checked, Report, unused, verify_directory
 
 T = TypeVar("T")
@@ -151,7 +152,7 @@ class _Run:
             partitions = log.partitions(name, 1, head) if head else []
             topic.unaccounted += self._account(topic, partitions)
             shares += [ShareDue(partition, bucket_width(head)) for partition in partitions]
-        self._progress.begin("reading", sum(topic.range.head_seq for topic in topics.values()))
+        self._progress.begin("reading", sum(share.partition.seqs for share in shares), unit="seqs")
         found: ShareRead
         for found in self._map(read_share, shares):
             topic = topics[found.topic]
@@ -160,7 +161,7 @@ class _Run:
             topic.live += found.live
             topic.lost += [LostRange(*lost) for lost in found.lost]
             topic.problems += found.problems
-            self._progress.advance(found.read)
+            self._progress.advance(found.seqs)
         for topic in topics.values():
             self._require_sum(topic)
         return topics
@@ -197,6 +198,12 @@ class _Run:
     def _compare(self, topics: dict[str, _Topic], state: ArchiveState) -> None:
         assert self._spec.archive is not None
         spans: list[SpanDue] = []
+        server_id = read_id(RealDisk(), self._spec.data)
+        if server_id and state.server_id and server_id != state.server_id:
+            self._problems.append(
+                f"archive: it is of another server (its id is {state.server_id}, and {self._spec.data} has {server_id})"
+            )
+            return
         log = FileLog(self._spec.data, self._spec.cold) if topics else None
         for name, cut in sorted(state.topics.items()):
             topic = topics.get(name)
@@ -212,7 +219,7 @@ class _Run:
             for start, end, file in _spans(state.files_of(name), cut):
                 partitions = tuple(log.partitions(name, start, end))
                 spans.append(SpanDue(self._spec.archive, name, start, end, file, partitions, width))
-        self._progress.begin("comparing the archive", sum(file.count for file in state.files.values()))
+        self._progress.begin("comparing the archive", sum(span.end - span.start + 1 for span in spans), unit="seqs")
         found: SpanCompared
         for found in self._map(compare_span, spans):
             topic = topics[found.topic]
@@ -220,7 +227,7 @@ class _Run:
             topic.archive_only += found.archived_only
             topic.archived += found.archived
             topic.problems += found.problems
-            self._progress.advance(found.matched + found.archived_only)
+            self._progress.advance(found.seqs)
 
     def _summary(self, report: Report, topics: dict[str, _Topic], elapsed_ms: int) -> AuditSummary:
         audited = tuple(_audited(topics[name]) for name in sorted(topics))

@@ -46,9 +46,10 @@ class ShareDue:
 
 @dataclass(slots=True)
 class ShareRead:
-    """`deleted`: records that are there and marked."""
+    """`seqs` is all it was to read. `deleted`: records that are there and marked."""
 
     topic: str
+    seqs: int
     read: int = 0
     deleted: int = 0
     lost: list[tuple[int, int, str]] = field(default_factory=list)
@@ -58,7 +59,7 @@ class ShareRead:
 
 def read_share(due: ShareDue) -> ShareRead:
     partition = due.partition
-    found = ShareRead(partition.topic)
+    found = ShareRead(partition.topic, partition.seqs)
     stored = sum(piece.end - piece.start + 1 for piece in partition.pieces if not isinstance(piece, GapPiece))
     try:
         for columns in read_partition(partition):
@@ -89,9 +90,11 @@ class SpanDue:
 
 @dataclass(slots=True)
 class SpanCompared:
-    """`matched`: live and archived, and the same. `archived_only`: deleted or lost since."""
+    """`seqs` is all it was to compare. `matched`: live and archived, and the same. `archived_only`: deleted or lost
+    since."""
 
     topic: str
+    seqs: int
     matched: int = 0
     archived_only: int = 0
     archived: Ints = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
@@ -99,7 +102,7 @@ class SpanCompared:
 
 
 def compare_span(due: SpanDue) -> SpanCompared:
-    found = SpanCompared(due.topic)
+    found = SpanCompared(due.topic, due.end - due.start + 1)
     rows = _ArchivedRows(due, found)
     try:
         for partition in due.partitions:

@@ -42,13 +42,12 @@ class ArchiveDiffers(PipelineError):
 
 
 class ArchiveOfAnotherServer(PipelineError):
-    """The archive has another topic of this name: of another server, or one that was deleted and made anew. Archive
-    to another directory."""
+    """The archive is of another server, or has another topic of this name: one that was deleted and made anew. Archive
+    to another directory, or name the server it is of."""
 
-    def __init__(self, directory: str, topic: str, reason: str) -> None:
+    def __init__(self, directory: str, what: str, reason: str) -> None:
         super().__init__(
-            f'{directory} is an archive of another topic "{topic}" ({reason}): it is of another server, or the topic '
-            "was deleted and made anew; archive to another directory"
+            f"{directory} is an archive of {what} ({reason}): archive to another directory, or name the server it is of"
         )
 
 

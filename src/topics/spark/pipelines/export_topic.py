@@ -17,7 +17,7 @@ from topics import limits
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
 from topics.spark.pipelines.output_directory import DirectoryExists, OutputDirectory
-from topics.spark.pipelines.preflight import require_topics
+from topics.spark.pipelines.preflight import require_topics, require_writable
 from topics.spark.pipelines.progress import Progress
 from topics.spark.pipelines.source_files import FileFormat
 
@@ -57,8 +57,10 @@ class ExportSummary(Struct, frozen=True):
 def check(spec: ExportSpec) -> None:
     """What can be refused before Spark starts."""
     require_topics(spec.server, [spec.topic])
-    if "://" not in spec.to and os.path.exists(spec.to):
-        raise DirectoryExists(spec.to)
+    if "://" not in spec.to:
+        if os.path.exists(spec.to):
+            raise DirectoryExists(spec.to)
+        require_writable(spec.to, "to")
     _range(spec)
 
 
@@ -88,10 +90,12 @@ def _range(spec: ExportSpec) -> tuple[int, int]:
     """The seqs to export, from the very first on: what was lost before the oldest record is lost, too."""
     with spec.server.client() as client:
         head = client.state(spec.topic).head_seq
-    first = spec.from_seq or 1
+    first = 1 if spec.from_seq is None else spec.from_seq
     last = head if spec.to_seq is None else min(spec.to_seq, head)
     if head == 0:
         raise InvalidOption("topic", f'"{spec.topic}" never had a record; there is nothing to export')
+    if first < 1:
+        raise InvalidOption("from_seq", f"is the first seq to export, and seqs begin at 1; {first} is none")
     if first > last:
         raise InvalidOption("from_seq", f"{first} is beyond the end, {last}")
     return first, last

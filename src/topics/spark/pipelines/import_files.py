@@ -6,7 +6,8 @@ the last row that arrived. A named cursor keeps where the first import began: no
 read, check and encode; one connection appends, because a topic has one order.
 
 Commit point: a chunk is in the topic, whole, when its append returns. The append's idempotency key is a hash of the
-chunk, so one that was sent twice is added once. The file of rejects gets its name when the import is complete.
+chunk, so one that was sent twice is added once (`known_writes`). The file of rejects gets its name when the import is
+complete.
 """
 
 import os
@@ -22,11 +23,13 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 
 from topics.client.sync_client import SyncClient
 from topics.errors import CursorNotFound, TopicNotFound
-from topics.spark.errors import InvalidOption, ReplayDiffers
+from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
 from topics.spark.pipelines import import_rows
 from topics.spark.pipelines.import_rows import Fields, Rejection, RowPlan
+from topics.spark.pipelines.known_writes import append_missing
 from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.schema_text import require_types
 from topics.spark.pipelines.source_files import CsvOptions, NumberedRows, SourceFile, read_rows
 
 CURSOR = "import"
@@ -45,7 +48,7 @@ class ImportSpec:
 
 
 class FileSummary(Struct, frozen=True):
-    """`already_there` rows were imported before; `duplicates` have a key that an earlier row had."""
+    """`already_there` rows were imported before, or came twice; `duplicates` have a key that an earlier row had."""
 
     file: str
     rows: int
@@ -68,6 +71,9 @@ class ImportSummary(Struct, frozen=True):
 
 def check(spec: ImportSpec) -> None:
     """What can be refused before Spark starts."""
+    spec.fields.check()
+    if spec.csv.schema is not None:
+        require_types(spec.csv.schema)
     directory = os.path.dirname(os.path.abspath(spec.rejects))
     if not os.access(directory, os.W_OK):
         raise InvalidOption("rejects", f"{directory} is no directory this user may write to")
@@ -113,6 +119,8 @@ class _Import:
         self._client = client
         self._rejects = rejects
         self._progress = progress
+        self._looked_seq = 0
+        """The head of the topic when it was looked at for what it has."""
 
     def run(self, file: SourceFile) -> FileSummary:
         self._progress.begin(f"reading {os.path.basename(file.path)}")
@@ -128,7 +136,9 @@ class _Import:
         try:
             state = self._client.state(topic)
         except TopicNotFound:
+            self._looked_seq = 0
             return None
+        self._looked_seq = state.head_seq
         try:
             begin = self._client.cursor(topic, CURSOR).seq
         except CursorNotFound:
@@ -197,25 +207,27 @@ class _Import:
 
     def _append(self, file: SourceFile, chunks: DataFrame, summary: FileSummary) -> FileSummary:
         topic = self._spec.into
-        imported = skipped = rejected = 0
-        self._progress.begin(f"importing {os.path.basename(file.path)}", summary.rows)
+        imported = rejected = 0
+        there = summary.already_there
+        waiting = summary.rows - summary.already_there - summary.duplicates
+        self._progress.begin(f"importing {os.path.basename(file.path)}", waiting)
         for chunk in _in_order(chunks):
             if chunk.records:
                 body = bytes(chunk.body)
                 key = f"import/{xxhash.xxh3_128_hexdigest(body)}"
-                reply = self._client.append(topic, msgspec.Raw(body), idempotency_key=key)
-                if reply.count != chunk.records:
-                    raise ReplayDiffers(topic, key, reply.count, chunk.records)
-                if reply.created:
+                written = append_missing(self._client, topic, body, chunk.records, key, self._looked_seq)
+                if written.created:
                     self._client.put_cursor(topic, CURSOR, 0)
-                imported += chunk.records
-            skipped += chunk.skipped
-            rejected += self._reject(file, chunk)
-            waiting = summary.rows - imported - skipped - rejected
-            self._progress.advance(chunk.records + chunk.skipped, lag=max(waiting, 0))
-        return msgspec.structs.replace(
-            summary, imported=imported, already_there=summary.already_there + skipped, rejected=rejected
-        )
+                imported += written.added
+                there += written.there
+            there += chunk.skipped
+            rejected += (bad := self._reject(file, chunk))
+            done = chunk.records + chunk.skipped + bad
+            waiting -= done
+            self._progress.advance(done, lag=max(waiting, 0))
+        # Blank rows become nothing, and nobody counts them.
+        self._progress.advance(max(waiting, 0), lag=0)
+        return msgspec.structs.replace(summary, imported=imported, already_there=there, rejected=rejected)
 
     def _reject(self, file: SourceFile, chunk: Row) -> int:
         rejected = msgspec.json.decode(bytes(chunk.rejects), type=list[tuple[int, str, str]])

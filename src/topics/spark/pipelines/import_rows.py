@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from topics import limits
 from topics.client.core import NewRecord
+from topics.spark.pipelines.json_paths import Step, column_or_path, steps_of
 
 IMPORT_META = "import"  # which row of which file a record is: "<source>:<row>"
 KEY_META = "key"
@@ -54,7 +55,8 @@ class BadRow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where in a row its parts are: names of columns, or paths such as `$.order.id`. None: there is no such part."""
+    """Where in a row its parts are: names of columns, or paths such as `$.order.items[0].id`. None: there is no such
+    part."""
 
     data: str | None = None
     key: str | None = None
@@ -65,6 +67,13 @@ class Fields:
     @property
     def look_inside(self) -> bool:
         return any((self.data, self.key, self.tag, self.node, self.time))
+
+    def check(self) -> None:
+        """Raises `InvalidOption` for what begins like a path and is none."""
+        for option in ("data", "key", "tag", "node", "time"):
+            text = getattr(self, option)
+            if text is not None:
+                column_or_path(text, option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +161,24 @@ def find(content: dict[str, Raw], path: str) -> Raw | None:
     """The field of this name, or the one the path leads to. JSON null counts as missing."""
     found = content.get(path)
     if found is None:
-        head, dot, rest = path.removeprefix("$.").partition(".")
-        found = content.get(head)
-        if found is not None and dot:
-            if not bytes(found).startswith(b"{"):
-                return None
-            return find(msgspec.json.decode(found, type=dict[str, Raw]), rest)
+        found = _followed(content, steps_of(path))
     return None if found is None or bytes(found) == b"null" else found
+
+
+def _followed(content: dict[str, Raw], steps: tuple[Step, ...]) -> Raw | None:
+    if not steps or isinstance(steps[0], int):
+        return None
+    found = content.get(steps[0])
+    for step in steps[1:]:
+        if found is None:
+            return None
+        if isinstance(step, int):
+            items = msgspec.json.decode(found, type=list[Raw]) if bytes(found).startswith(b"[") else []
+            found = items[step] if step < len(items) else None
+        else:
+            inner = msgspec.json.decode(found, type=dict[str, Raw]) if bytes(found).startswith(b"{") else {}
+            found = inner.get(step)
+    return found
 
 
 def _text(content: dict[str, Raw], path: str | None) -> str | None:

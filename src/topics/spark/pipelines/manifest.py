@@ -90,6 +90,8 @@ class TopicCut(Struct, frozen=True, kw_only=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True):
+    """`server_id`: whose topics these are; empty when the server, or who archived them, knew of no ids."""
+
     format: int
     number: int
     parent_xxh3: str
@@ -101,6 +103,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     added: tuple[ArchivedFile, ...] = ()
     removed: tuple[str, ...] = ()
     losses: tuple[ArchivedLoss, ...] = ()
+    server_id: str = ""
 
 
 @dataclass(slots=True)
@@ -114,9 +117,11 @@ class ArchiveState:
     topics: dict[str, TopicCut] = field(default_factory=dict)
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     losses: list[ArchivedLoss] = field(default_factory=list)
+    server_id: str = ""
 
     def apply(self, commit: Commit, digest: str) -> None:
         self.number, self.digest = commit.number, digest
+        self.server_id = commit.server_id or self.server_id
         for cut in commit.topics:
             self.topics[cut.topic] = _joined(self.topics.get(cut.topic), cut)
         for path in commit.removed:

@@ -1,5 +1,7 @@
 """What is checked before Spark starts: Spark takes seconds to say no, and says it in a hundred lines."""
 
+import os
+import tempfile
 from collections.abc import Iterable
 
 from topics.client.core import RetryPolicy
@@ -19,6 +21,18 @@ def reachable_server(url: str, api_key: str | None) -> Server:
     with _client(server) as client:
         next(client.topics(), None)
     return server
+
+
+def require_writable(path: str, option: str) -> None:
+    """Raises `InvalidOption` when no directory can be made at `path`, or nothing in it. Tries it: permissions alone do
+    not tell of what is mounted read-only, or is no real file system. Leaves nothing."""
+    parent = os.path.abspath(path)
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent)
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".topics-", dir=parent))
+    except OSError as error:
+        raise InvalidOption(option, f"{path}: nothing can be written in {parent} ({error.strerror})") from None
 
 
 def require_topics(server: Server, topics: Iterable[str]) -> None:

@@ -36,7 +36,7 @@ class Silent:
 
 
 class Shown:
-    """For people: rows, rows a second, lag, and a bar where the end is known."""
+    """For people: rows, rows a second, lag, and a bar where the end is known. The last state is always shown."""
 
     def __init__(self, stream: TextIO, clock: Clock | None = None) -> None:
         self._stream = stream
@@ -50,6 +50,7 @@ class Shown:
         self._began_ns = 0
         self._due_ns = 0
         self._shown = False
+        self._held_back = False
 
     def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None:
         self.end()
@@ -61,19 +62,24 @@ class Shown:
         self._done += rows
         self._lag = lag
         now_ns = self._clock.monotonic_ns()
-        if now_ns < self._due_ns:
-            return
-        self._due_ns = now_ns + (STEP_NS if self._overwrites else STEP_NS_WITHOUT_TERMINAL)
+        self._held_back = now_ns < self._due_ns
+        if not self._held_back:
+            self._due_ns = now_ns + (STEP_NS if self._overwrites else STEP_NS_WITHOUT_TERMINAL)
+            self._show(now_ns)
+
+    def end(self) -> None:
+        if self._held_back:
+            self._show(self._clock.monotonic_ns())
+        if self._shown and self._overwrites:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._shown = self._held_back = False
+
+    def _show(self, now_ns: int) -> None:
         self._shown = True
         line = self.line(now_ns)
         self._stream.write(f"\r\x1b[K{line}" if self._overwrites else f"{line}\n")
         self._stream.flush()
-
-    def end(self) -> None:
-        if self._shown and self._overwrites:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-        self._shown = False
 
     def line(self, now_ns: int) -> str:
         elapsed_ns = max(now_ns - self._began_ns, 1)

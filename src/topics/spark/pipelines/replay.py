@@ -10,20 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, json
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from xxhash import xxh3_128_hexdigest
 
 from topics import limits
 from topics.client.core import NewRecord
 from topics.client.sync_client import SyncClient
 from topics.clock import Clock, SystemClock
+from topics.errors import TopicNotFound
 from topics.model.names import is_topic_name
-from topics.spark.errors import InvalidOption, ReplayDiffers
+from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
 from topics.spark.pipelines import archive_files, manifest
 from topics.spark.pipelines import archive_layout as layout
 from topics.spark.pipelines.errors import ArchiveDiffers, ReplayInUse, TopicNotArchived
+from topics.spark.pipelines.known_writes import append_missing
 from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
 from topics.spark.pipelines.progress import Progress, Silent
 from topics.spark.writer import record_size_bytes, records_of
@@ -96,6 +99,8 @@ def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
         raise InvalidOption("into", f"{spec.into[:80]!r} is not a topic name")
     if spec.speed is not None and spec.speed <= 0:
         raise InvalidOption("speed", "must be greater than 0; leave it out for as fast as it goes")
+    if spec.from_seq < 1:
+        raise InvalidOption("from_seq", f"is the first seq to replay, and seqs begin at 1; {spec.from_seq} is none")
     if spec.to_seq is not None and spec.to_seq < spec.from_seq:
         raise InvalidOption("to_seq", "is before from_seq")
     if spec.from_ts is not None and spec.to_ts is not None and spec.to_ts <= spec.from_ts:
@@ -134,6 +139,8 @@ class _Run:
         self._pause_s = pause_s
         self._selected = 0
         self._appended = 0
+        self._looked_seq = 0
+        """The head of the target when it was looked at for what it has."""
         self._first_seq: int | None = None
         self._last_seq: int | None = None
         self._began: tuple[int, int] | None = None
@@ -170,7 +177,9 @@ class _Run:
 
     def _present(self, client: SyncClient) -> DataFrame | None:
         """The seqs of this archive's topic that the target has."""
-        if all(listed.topic != self._spec.into for listed in client.topics(self._spec.into)):
+        try:
+            self._looked_seq = client.state(self._spec.into).head_seq
+        except TopicNotFound:
             return None
         options = {"url": self._spec.server.url, "subscribe": self._spec.into, "onDataLoss": "warn"}
         options |= {"includeData": "false"}
@@ -239,13 +248,13 @@ class _Run:
         records = [record for _, record in records_of(batch, self._spec.into)]
         for part in self._paced(list(zip(seqs, times, records, strict=True))):
             # A request of a killed job may still be on its way: the same part has the same key.
-            key = f"replay/{self._state.archive_id}/{self._topic[:100]}/{part[0][0]}-{part[-1][0]}-{len(part)}"
-            reply = client.append(self._spec.into, [record for _, _, record in part], idempotency_key=key)
-            if reply.count != len(part):
-                raise ReplayDiffers(self._spec.into, key, reply.count, len(part))
-            self._appended += len(part)
-            self._first_seq = self._first_seq or reply.first_seq
-            self._last_seq = reply.last_seq
+            origin = json.encode((self._topic, [seq for seq, _, _ in part]))
+            key = f"replay/{self._state.archive_id}/{xxh3_128_hexdigest(origin)}"
+            body = json.encode([record for _, _, record in part])
+            written = append_missing(client, self._spec.into, body, len(part), key, self._looked_seq)
+            self._appended += written.added
+            self._first_seq = self._first_seq or written.first_seq
+            self._last_seq = written.last_seq or self._last_seq
 
     def _paced(self, rows: list[tuple[int, int, NewRecord]]) -> Iterator[list[tuple[int, int, NewRecord]]]:
         """Parts of what fits into one write; with a speed, each when it is due."""

@@ -19,6 +19,7 @@ from topics.spark.errors import PipelineError
 from topics.spark.pipelines.late_records import LateRecords
 from topics.spark.pipelines.progress import Progress
 from topics.spark.pipelines.rollup_frames import aggregated_paths, events, results, stream_options
+from topics.spark.pipelines.rollup_place import Place, read_place, write_place
 from topics.spark.pipelines.rollup_sinks import DirectorySink, TopicSink
 from topics.spark.pipelines.rollup_spec import Emit, IntoTopic, RollupSpec, check
 from topics.storage.errors import DirectoryInUse
@@ -50,7 +51,8 @@ class CheckpointInUse(PipelineError):
 
 class RollupSummary(Struct, frozen=True):
     """Of this run. `late` records came after their window was closed and are in no result; `without_time` have none
-    that could be read; `not_numbers` are values an aggregate had to leave out."""
+    that could be read; `not_numbers` are values an aggregate had to leave out. `open_groups` and `watermark` are of the
+    roll-up; None when a run found nothing new and the one before it was killed before it could note them."""
 
     topic: str
     into: str
@@ -60,7 +62,7 @@ class RollupSummary(Struct, frozen=True):
     without_time: int
     not_numbers: int
     lost_seqs: int
-    open_groups: int
+    open_groups: int | None
     watermark: str | None
 
 
@@ -119,8 +121,7 @@ class _Run:
         self._spark = spark
         self._reported = -1
         self._counts = {"records": 0, "late": 0, "without_time": 0, "not_numbers": 0, "lost_seqs": 0}
-        self._open_groups = 0
-        self._watermark: str | None = None
+        self._place = read_place(spec.checkpoint, self._checkpoint)
 
     def until_done(self) -> RollupSummary:
         self._progress.begin(f"rolling up {self._spec.topic}")
@@ -134,14 +135,16 @@ class _Run:
         finally:
             self._take(query)
             self._sink.close()
+            if self._reported != -1:
+                write_place(self._spec.checkpoint, self._place)
         self._progress.end()
         into = self._spec.into
         return RollupSummary(
             topic=self._spec.topic,
             into=into.topic if isinstance(into, IntoTopic) else into.path,
             results=self._sink.results,
-            open_groups=self._open_groups,
-            watermark=self._watermark,
+            open_groups=self._place.open_groups,
+            watermark=self._place.watermark,
             **self._counts,
         )
 
@@ -179,8 +182,11 @@ class _Run:
             self._counts["not_numbers"] += sum(
                 seen[f"bad_{number}"] for number in range(len(aggregated_paths(self._spec)))
             )
-            self._open_groups = sum(state["numRowsTotal"] for state in report["stateOperators"])
-            self._watermark = report["eventTime"].get("watermark", self._watermark)
+            self._place = Place(
+                report["batchId"],
+                sum(state["numRowsTotal"] for state in report["stateOperators"]),
+                report["eventTime"].get("watermark", self._place.watermark),
+            )
             if any(state["numRowsDroppedByWatermark"] for state in report["stateOperators"]):
                 self._counts["late"] += self._late.count(report)
             self._progress.advance(seen.records, _lag(report, self._spec.topic))

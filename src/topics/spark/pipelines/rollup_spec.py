@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
+from topics.spark.pipelines.json_paths import json_path
 
 _DURATION = re.compile(r"(?P<count>[0-9]+)(?P<unit>ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -92,16 +93,6 @@ def duration_ms(text: str, option: str) -> int:
     if found is None:
         raise InvalidOption(option, f"{text!r} is no duration; write it as 500ms, 30s, 5m, 1h or 1d")
     return int(found["count"]) * _UNITS_MS[found["unit"]]
-
-
-def json_path(text: str, option: str) -> str:
-    """`total`, `order.total` and `$.order.total` alike, as Spark reads them."""
-    path = text.strip()
-    if not path.startswith("$"):
-        path = f"$.{path}"
-    if not re.fullmatch(r"\$(\.[^.\[\]'\s]+|\[[0-9]+\]|\['[^']+'\])+", path):
-        raise InvalidOption(option, f"{text!r} is no JSON path; write it as total, $.order.total or $.items[0].sku")
-    return path
 
 
 def field_name(path: str) -> str:
