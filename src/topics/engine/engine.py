@@ -20,7 +20,7 @@ from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
 from topics.engine.control import EngineLimits
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
-from topics.engine.room import check_caps
+from topics.engine.room import check_caps, those_that_fit
 from topics.engine.router_operations import RouterOperations
 from topics.engine.topic import Staged, Topic
 from topics.engine.topic_log import ReadBatch
@@ -357,6 +357,17 @@ class Engine(RouterOperations):
         return commit
 
     # Deciding
+
+    def fitting_records(self, topic: Topic, records: list[NewRecord], bounds: WriteLimits) -> list[int]:
+        """The positions of those that one write can take now. Raises what refuses the write when there are none."""
+        self._current(topic, self._clock.now_ms())
+        batch = admit(records, None, topic.assigned_seq + 1, 0, bounds)
+        total_max = self._limits.total_bytes_max
+        free = total_max - self.bytes_live - topic.staged_bytes if total_max else limits.U64_MAX
+        fitting = those_that_fit(topic, batch.sizes, free)
+        if not fitting:
+            self._check_room(topic, batch)
+        return fitting
 
     def _check_room(self, topic: Topic, batch: Batch) -> None:
         config = topic.config
