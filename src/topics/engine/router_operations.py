@@ -58,7 +58,7 @@ class RouterOperations(Forwarding):
             )
         source, dest = self.topics.get(source_name), self.topics.get(dest_name)
         if source is not None and dest is not None:
-            if not settings.allow_cycle:
+            if not settings.allow_cycle and (router is None or router.settings.allow_cycle):
                 _check_cycle(source, dest)
             _check_fan_in(source, dest)
         elif dest is not None and source_of(dest) is not None:
