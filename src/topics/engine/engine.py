@@ -22,7 +22,7 @@ from topics.engine.control import EngineLimits
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
 from topics.engine.room import check_caps, those_that_fit
 from topics.engine.router_operations import RouterOperations
-from topics.engine.topic import Staged, Topic
+from topics.engine.topic import Removal, Staged, Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import (
     InvalidRequest,
@@ -272,7 +272,7 @@ class Engine(RouterOperations):
         def remove() -> None:
             result.count = self.apply_delete_records(topic, bound, match)
 
-        self._remove(topic, result.commit, remove)
+        self._remove(topic, result.commit, Removal(bound, match), remove)
         return result
 
     def delete_jobs(
@@ -285,14 +285,16 @@ class Engine(RouterOperations):
             # What belongs to a move that was begun is taken all the same when the disk does not keep up.
             with suppress(*(() if move is None else (Throttled,))):
                 self._journal.admit(topic.topic_id)
+            self.note_lag(topic)
             gated = topic.config.durability is Durability.FSYNC
             commit = self._journal.delete_jobs(
                 topic.topic_id, self._clock.now_ms(), seqs, node=node, move=move, gated=gated
             )
-        self._remove(topic, commit, lambda: self.apply_delete_jobs(topic, seqs, move))
+        removal = Removal(seqs=frozenset(seqs))
+        self._remove(topic, commit, removal, lambda: self.apply_delete_jobs(topic, seqs, move))
         return commit
 
-    def _remove(self, topic: Topic, commit: Commit | None, remove: Callable[[], object]) -> None:
+    def _remove(self, topic: Topic, commit: Commit | None, removal: Removal, remove: Callable[[], object]) -> None:
         """Removes records now, or when that is durable."""
 
         def apply(commit: Commit | None) -> None:
@@ -300,14 +302,17 @@ class Engine(RouterOperations):
                 remove()
             if commit is not None:
                 topic.held -= 1
+                topic.removals.remove(removal)
             if topic.inbound:
                 self._resume_forwarding(topic)
 
         if commit is None:
             apply(None)
         else:
-            # What is copied into it meanwhile would be behind the delete in the log, and before it here.
+            # What is copied into it meanwhile would be behind the delete in the log, and before it here. Of what it
+            # takes, the log says already that routers that lag have not copied it.
             topic.held += 1
+            topic.removals.append(removal)
             commit.when_done(apply)
 
     def expire_all(self) -> None:

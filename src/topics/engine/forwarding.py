@@ -74,6 +74,8 @@ class Forwarding(Control):
             return Outcome.FULL  # a damaged segment: whoever reads the source is told
         now_ms = self._clock.now_ms()
         picks = copies.pick(routers, seqs, columns, source.hops)
+        for removal in source.removals:
+            picks = [pick for pick in picks if not removal.takes(seqs[pick[1]], columns.tags[pick[1]])]
         first_seq = dest.assigned_seq + 1
         oldest_ts = dest.assigned_ts
         late = bool(picks) and now_ms - columns.timestamps[picks[0][1]] > limits.ROUTER_LATE_MS

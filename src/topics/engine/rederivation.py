@@ -20,7 +20,7 @@ from topics.engine.block import Batch
 from topics.engine.forwarding import Forwarding
 from topics.engine.router import Router
 from topics.engine.router_graph import link, mark_rings, source_of, unlink
-from topics.engine.topic import Topic
+from topics.engine.topic import Removal, Topic
 from topics.model.capture import Columns
 from topics.model.config import Durability
 from topics.model.image import RouterImage, TopicImage
@@ -71,7 +71,8 @@ class Rederivation:
         self._gone: dict[int, Topic] = {}  # deleted sources
         self._ends: dict[tuple[int, int], int] = {}  # (source, dest): the last seq that was given out in the dest
         self._lags: dict[int, dict[int, int]] = {}
-        self._unforwarded: dict[int, list[tuple[int, int, TagMatch | None]]] = {}
+        self._unforwarded: dict[int, list[tuple[int, Removal]]] = {}
+        self._unforwarded_jobs: dict[int, set[int]] = {}
         self._topics: dict[int, Topic] = {}
         self._begun = False
         self._complete = True
@@ -188,7 +189,12 @@ class Rederivation:
     def records_deleted(self, topic_id: int, before_seq: int, match: TagMatch | None) -> None:
         """Those a router had not come to were never forwarded."""
         for router_id, cursor in self._lags.pop(topic_id, {}).items():
-            self._unforwarded.setdefault(router_id, []).append((cursor, before_seq, match))
+            self._unforwarded.setdefault(router_id, []).append((cursor, Removal(before_seq, match)))
+
+    def jobs_deleted(self, topic_id: int, seqs: list[int]) -> None:
+        """Acked or moved away. There may be many of these, so they are kept together."""
+        for router_id, cursor in self._lags.pop(topic_id, {}).items():
+            self._unforwarded_jobs.setdefault(router_id, set()).update(seq for seq in seqs if seq > cursor)
 
     # At the end
 
@@ -254,8 +260,8 @@ class Rederivation:
         members = [router.dest.topic_id]
         while (source_id := self._sources.get(members[-1])) is not None and source_id not in members:
             members.append(source_id)
-        on_ring = self._sources.get(members[-1]) == router.dest.topic_id
-        router.ring = len(members) if on_ring else 0
+        closed = self._sources.get(members[-1]) == router.dest.topic_id
+        router.ring = len(members) if closed and router.source.topic_id in members else 0
 
     def _replay(self, order: list[Topic], heads: Mapping[int, int] | None) -> None:
         """Until nothing can be done any more: what is made in one topic may be what another waits for."""
@@ -269,6 +275,8 @@ class Rederivation:
                     if not self._put_off[dest.topic_id] and not certain:
                         until_seq = None if heads is None else heads.get(dest.topic_id, 0)
                         moving = self._derive(dest, until_seq) or moving
+                        if until_seq is not None and dest.log.head_seq >= until_seq:
+                            moving = self._pass_by(dest) or moving
             stuck = next((dest for dest in order if self._put_off[dest.topic_id]), None)
             if stuck is None or not self._complete:
                 return
@@ -296,6 +304,9 @@ class Rederivation:
             return
         router = dest.inbound.get(put.router_id)
         if router is not None:
+            # It had come so far with the settings before, whatever these would have copied of it.
+            known = (image.cursor for image in self._images.get(put.dest_id, ()) if image.router_id == put.router_id)
+            router.cursor = max([put.cursor, *known])
             router.settings = put.settings
             return
         for ended in [each for each in dest.inbound.values() if each.source.topic_id in self._gone]:
@@ -338,6 +349,21 @@ class Rederivation:
             bounds = [seq for seq in (until_seq, end_seq) if seq is not None]
             room = min(bounds) - dest.log.head_seq if bounds else None
             made, left = self._copy(dest, source, routers, piece, room, oldest_ts)
+            moved = moved or made
+            if left:
+                break
+        return moved
+
+    def _pass_by(self, dest: Topic) -> bool:
+        """All copies are there: goes on over what follows in the source and is not copied; whether there was any."""
+        source = source_of(dest)
+        moved = False
+        while source is not None:
+            routers = [router for router in dest.inbound.values() if router.source is source]
+            piece = self._piece_after(source, min(router.cursor for router in routers))
+            if piece is None or piece.columns is None:
+                break
+            made, left = self._copy(dest, source, routers, piece, 0, 0)
             moved = moved or made
             if left:
                 break
@@ -393,13 +419,13 @@ class Rederivation:
 
     def _was_deleted(self, pick: copies.Pick, piece: Piece) -> bool:
         router, position = pick
-        deletes = self._unforwarded.get(router.router_id)
-        if not deletes or piece.columns is None:
+        if piece.columns is None:
             return False
         seq, tag = piece.seqs[position], piece.columns.tags[position]
-        return any(
-            cursor < seq < before_seq and (match is None or match.matches(tag)) for cursor, before_seq, match in deletes
-        )
+        if seq in self._unforwarded_jobs.get(router.router_id, ()):
+            return True
+        deletes = self._unforwarded.get(router.router_id, ())
+        return any(cursor < seq and removal.takes(seq, tag) for cursor, removal in deletes)
 
     def _lose(self, dest: Topic, last_seq: int) -> None:
         if last_seq > dest.log.head_seq:
