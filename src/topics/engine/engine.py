@@ -19,11 +19,12 @@ from topics.clock import Clock
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
 from topics.engine.control import EngineLimits
-from topics.engine.journal import Busy, Commit, Journal, NoJournal
+from topics.engine.journal import Busy, Commit, Journal, NoJournal, all_of
 from topics.engine.producers import RememberedWrite
-from topics.engine.room import check_caps
+from topics.engine.room import check_caps, those_that_fit
+from topics.engine.router_graph import ring_of, upstream
 from topics.engine.router_operations import RouterOperations
-from topics.engine.topic import Staged, Topic
+from topics.engine.topic import Removal, Staged, Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import (
     InvalidRequest,
@@ -182,11 +183,14 @@ class Engine(RouterOperations):
                 topic=name,
                 count=topic.log.count,
             )
-        self._journal.admit(topic.topic_id)
+        # Of a cycle it was on, all lose it but the one that loses its routers.
+        opened = upstream(topic)[1:-1] if ring_of(topic) else []
+        self._admit_change(topic, *opened)
         routers = (*topic.inbound.values(), *topic.outbound.values())
         dest_ids = sorted({router.dest.topic_id for router in topic.outbound.values()})
-        commit = self._journal.delete_topic(topic.topic_id, now_ms, dest_ids)
-        self._when_durable(name, commit, lambda: self.apply_delete_topic(topic))
+        commit = all_of([self._journal.delete_topic(topic.topic_id, now_ms, dest_ids), *self._change_ring(opened, 0)])
+        closed = (name, *(each.name for each in opened))
+        self._when_durable(closed, commit, lambda: self.apply_delete_topic(topic))
         return DeletedTopic(True, commit, tuple(sorted(router.name for router in routers)))
 
     # Records
@@ -277,7 +281,7 @@ class Engine(RouterOperations):
         def remove() -> None:
             result.count = self.apply_delete_records(topic, bound, match)
 
-        self._remove(topic, result.commit, remove)
+        self._remove(topic, result.commit, Removal(bound, match), remove)
         return result
 
     def delete_jobs(
@@ -290,14 +294,16 @@ class Engine(RouterOperations):
             # What belongs to a move that was begun is taken all the same when the disk does not keep up.
             with suppress(*(() if move is None else (Throttled,))):
                 self._journal.admit(topic.topic_id)
+            self.note_lag(topic)
             gated = topic.config.durability is Durability.FSYNC
             commit = self._journal.delete_jobs(
                 topic.topic_id, self._clock.now_ms(), seqs, node=node, move=move, gated=gated
             )
-        self._remove(topic, commit, lambda: self.apply_delete_jobs(topic, seqs, move))
+        removal = Removal(seqs=frozenset(seqs))
+        self._remove(topic, commit, removal, lambda: self.apply_delete_jobs(topic, seqs, move))
         return commit
 
-    def _remove(self, topic: Topic, commit: Commit | None, remove: Callable[[], object]) -> None:
+    def _remove(self, topic: Topic, commit: Commit | None, removal: Removal, remove: Callable[[], object]) -> None:
         """Removes records now, or when that is durable."""
 
         def apply(commit: Commit | None) -> None:
@@ -305,14 +311,17 @@ class Engine(RouterOperations):
                 remove()
             if commit is not None:
                 topic.held -= 1
+                topic.removals.remove(removal)
             if topic.inbound:
                 self._resume_forwarding(topic)
 
         if commit is None:
             apply(None)
         else:
-            # What is copied into it meanwhile would be behind the delete in the log, and before it here.
+            # What is copied into it meanwhile would be behind the delete in the log, and before it here. Of what it
+            # takes, the log says already that routers that lag have not copied it.
             topic.held += 1
+            topic.removals.append(removal)
             commit.when_done(apply)
 
     def expire_all(self) -> None:
@@ -362,6 +371,17 @@ class Engine(RouterOperations):
         return commit
 
     # Deciding
+
+    def fitting_records(self, topic: Topic, records: list[NewRecord], bounds: WriteLimits) -> list[int]:
+        """The positions of those that one write can take now. Raises what refuses the write when there are none."""
+        self._current(topic, self._clock.now_ms())
+        batch = admit(records, None, topic.assigned_seq + 1, 0, bounds)
+        total_max = self._limits.total_bytes_max
+        free = total_max - self.bytes_live - topic.staged_bytes if total_max else limits.U64_MAX
+        fitting = those_that_fit(topic, batch.sizes, free)
+        if not fitting:
+            self._check_room(topic, batch)
+        return fitting
 
     def _check_room(self, topic: Topic, batch: Batch) -> None:
         config = topic.config

@@ -9,7 +9,7 @@ Both topics may be on different shards of the log, so one write cannot do it:
 After a crash the key says whether the copy is there: then the deletion is done again, else the move never happened.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from topics import limits
@@ -74,6 +74,14 @@ class _Move:
 
     def begin(self) -> None:
         engine, source = self._engine, self._source
+        if source.deleted:
+            self._fail(TopicNotFound(source.name))
+            return
+        # It may have waited, and what was deleted, evicted or expired meanwhile has gone its own way.
+        self._records = {seq: record for seq, record in self._records.items() if source.log.is_live(seq)}
+        if not self._records:
+            self._done.resolve(None, self._sync_ns)
+            return
         if source.queue is not None:
             source.queue.leave(self._records)
         try:
@@ -84,6 +92,8 @@ class _Move:
                 # Its own commit, so that the copies below are for a topic that is there whatever happens.
                 self._then(engine.put_topic(self._dest, TopicConfigPatch()).commit, self.begin)
                 return
+            if self._dead_letters:
+                self._keep_back_what_does_not_fit(dest)
             if self._is_journalled:
                 self._journal.admit(source.topic_id)
         except Busy as busy:
@@ -101,6 +111,14 @@ class _Move:
             commit = self._journal.lease(source.topic_id, self._clock.now_ms(), event, gated=True)
         engine.apply_lease_event(source, event)
         self._then(commit, self._copy)
+
+    def _keep_back_what_does_not_fit(self, dest: Topic) -> None:
+        """The others need not wait for it: the next try takes it, when there is room."""
+        fitting = self._engine.fitting_records(dest, list(self._records.values()), _UNBOUNDED)
+        seqs = list(self._records)
+        moving = {seqs[position]: self._records[seqs[position]] for position in fitting}
+        self._stay(seq for seq in seqs if seq not in moving)
+        self._records = moving
 
     def _copy(self) -> None:
         source = self._source
@@ -147,7 +165,7 @@ class _Move:
 
     def _give_up(self, error: TopicsError) -> None:
         source = self._source
-        self._stay()
+        self._stay(self._records)
         if not source.deleted:
             event = MoveGivenUp(source.event_number + 1, self._key)
             if self._is_journalled:
@@ -158,7 +176,7 @@ class _Move:
         self._done.resolve(error, self._sync_ns)
 
     def _fail(self, error: TopicsError) -> None:
-        self._stay()
+        self._stay(self._records)
         self._source.moves.pop(self._key, None)
         self._done.resolve(error, self._sync_ns)
 
@@ -166,11 +184,11 @@ class _Move:
         """A disk failed, so the copy is there or may be: nobody gets the records here. The next start knows."""
         self._done.resolve(error, self._sync_ns)
 
-    def _stay(self) -> None:
+    def _stay(self, seqs: Iterable[int]) -> None:
         if self._source.queue is not None:
             # A dead letter that cannot be moved is not delivered either: the next try comes after a while.
             retry_ms = self._clock.now_ms() + limits.MOVE_RETRY_MS if self._dead_letters else 0
-            self._source.queue.stay(self._records, retry_ms)
+            self._source.queue.stay(seqs, retry_ms)
 
     @property
     def _is_journalled(self) -> bool:

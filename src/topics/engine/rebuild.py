@@ -191,6 +191,7 @@ class Rebuild:
 
         def delete() -> None:
             self._recount_once(topic)
+            self._rederivation.jobs_deleted(topic_id, seqs)
             self._engine.apply_delete_jobs(topic, seqs, move)
 
         self._do(topic_id, delete)

@@ -1,4 +1,6 @@
-"""Whether a write fits into its topic: never, not now, or yes."""
+"""Whether a write fits into its topic: never, not now, or yes; and which part of it would."""
+
+from collections.abc import Sequence
 
 from topics.engine.block import Batch
 from topics.engine.topic import Topic
@@ -40,3 +42,20 @@ def check_caps(topic: Topic, batch: Batch) -> None:
             head_seq=log.head_seq,
             earliest_seq=log.earliest_seq,
         )
+
+
+def those_that_fit(topic: Topic, sizes: Sequence[int], bytes_free: int) -> list[int]:
+    """The positions of records that together fit now, and into so many bytes. Those too large are passed over."""
+    config, log = topic.config, topic.log
+    count_free = len(sizes)
+    if config.discard is Discard.REJECT:
+        if config.cap_records:
+            count_free = config.cap_records - log.count - topic.staged_count
+        if config.cap_bytes:
+            bytes_free = min(bytes_free, config.cap_bytes - log.bytes - topic.staged_bytes)
+    fitting: list[int] = []
+    for position, size in enumerate(sizes):
+        if len(fitting) < count_free and size <= bytes_free and (not config.cap_bytes or size <= config.cap_bytes):
+            fitting.append(position)
+            bytes_free -= size
+    return fitting

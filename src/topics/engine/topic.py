@@ -20,6 +20,7 @@ from topics.engine.topic_log import TopicLog
 from topics.model.config import TopicConfig, TopicType
 from topics.model.gap import GapReason
 from topics.model.lease_event import Delayed
+from topics.model.tag_match import TagMatch
 
 if TYPE_CHECKING:
     from topics.engine.router import Router
@@ -56,6 +57,17 @@ class Move(NamedTuple):
     dead_letters: bool
 
 
+class Removal(NamedTuple):
+    """Which records a delete takes: those of `seqs`, or those before a seq, with a `match` only the ones it matches."""
+
+    before_seq: int = 0
+    match: TagMatch | None = None
+    seqs: frozenset[int] = frozenset()
+
+    def takes(self, seq: int, tag: str | None) -> bool:
+        return seq in self.seqs or (seq < self.before_seq and (self.match is None or self.match.matches(tag)))
+
+
 class Topic:
     """`topic_id` is never used twice, so it also tells this instance from an earlier one of the same name."""
 
@@ -84,6 +96,7 @@ class Topic:
         "noted_ttl_seq",
         "outbound",
         "queue",
+        "removals",
         "requested_ceiling",
         "staged",
         "staged_bytes",
@@ -121,6 +134,7 @@ class Topic:
         self.outbound: dict[int, Router] = {}  # routers that copy from it
         self.hops: dict[int, int] = {}  # of copies on a cycle, until they are dealt with there
         self.held = 0  # operations under way before which nothing may be copied into it
+        self.removals: list[Removal] = []  # deletes under way: what they take is not copied from it any more
         self.strong_readers = 0  # who may see a record only once it is durable
         self.durable_seq = 0  # kept while there are strong readers
 

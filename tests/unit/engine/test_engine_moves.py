@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from queues_on_a_fake_clock import DEAD, QUEUE, QueuesOnAFakeClock, done, shown
 
 from topics import limits
+from topics.engine.engine import Write
 from topics.engine.queues import Claimer
 from topics.errors import StorageFailed, Throttled, TopicFull, TopicNotFound
+from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
 
@@ -99,6 +102,57 @@ def test_a_job_deleted_while_it_is_moved_is_not_copied() -> None:
     at.sync()
     assert [letter["meta"]["$dead_letter_src_seq"] for letter in at.letters()] == ["2"]
     assert at.counts() == (0, 0, 1)
+
+
+def test_a_job_deleted_while_a_move_waits_to_begin_is_counted_nowhere() -> None:
+    at = worn_out(2)
+    at.auto_sync = False
+    at.claim()
+    assert at.engine.find_topic(DEAD) is None, "it is being made"
+    at.engine.delete_records(QUEUE, 2, None)
+    at.sync()
+    assert [letter["meta"]["$dead_letter_src_seq"] for letter in at.letters()] == ["2"]
+    assert at.counts() == (0, 0, 1)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_move_whose_jobs_or_queue_were_deleted_before_it_began_ends(whole: bool) -> None:
+    at = worn_out(2)
+    at.auto_sync = False
+    moved = at.claim().moved
+    if whole:
+        at.engine.delete_topic(QUEUE)
+    else:
+        at.engine.delete_records(QUEUE, 3, None)
+    at.sync()
+    assert (done(moved), at.letters()) == (True, [])
+    assert whole or at.counts() == (0, 0, 0)
+
+
+def sources(at: QueuesOnAFakeClock) -> list[int]:
+    """Which jobs are dead letters."""
+    return [int(letter["meta"]["$dead_letter_src_seq"]) for letter in at.letters()]
+
+
+def test_of_several_letters_those_there_is_room_for_are_moved() -> None:
+    at = worn_out(3)
+    at.configure(DEAD, cap_records=2, discard="reject")
+    assert (at.claim_seqs(), sources(at), at.counts()) == ([], [1, 2], (0, 0, 2))
+    at.engine.delete_records(DEAD, 2, None)
+    at.clock.advance(limits.MOVE_RETRY_MS)
+    assert (at.claim_seqs(), sources(at), at.topic.log.count) == ([], [2, 3], 0)
+
+
+@pytest.mark.parametrize("discard", ["reject", "old"])
+def test_a_letter_too_large_for_its_topic_does_not_stop_the_others(discard: str) -> None:
+    at = QueuesOnAFakeClock(max_deliveries=1, dead_letter=DEAD)
+    at.engine.append(QUEUE, Write([NewRecord(Raw(b'"%b"' % (b"x" * 2000)))]))
+    at.produce(2)
+    at.nack(at.claim_seqs())
+    at.configure(DEAD, cap_bytes=1000, discard=discard)
+    for _ in range(3):
+        assert (at.claim_seqs(), sources(at), at.topic.log.count) == ([], [2, 3], 1)
+        at.clock.advance(limits.MOVE_RETRY_MS)
 
 
 def test_a_letter_that_is_refused_is_neither_delivered_nor_tried_again_at_once() -> None:

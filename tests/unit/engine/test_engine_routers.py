@@ -62,6 +62,15 @@ def test_a_router_on_a_cycle_cannot_stop_to_allow_it(at: Routing) -> None:
         at.route("b", "a", PLAIN)
 
 
+def test_a_router_made_before_its_cycle_may_be_put_again(at: Routing) -> None:
+    """Whoever closed the cycle has allowed it."""
+    router = at.route("a", "b")
+    at.route("b", "a", CYCLIC)
+    again = at.engine.put_router("a->b", "a", "b", PLAIN, create_dest=True)
+    assert (again.router, again.created) == (router, False)
+    assert at.route("a", "b", RouterSettings(preserve_tag=False)).settings.preserve_tag is False
+
+
 def test_a_tree_is_no_cycle(at: Routing) -> None:
     for dest in ("b", "c", "d"):
         at.route("a", dest)
@@ -175,6 +184,16 @@ def test_a_record_no_dest_could_hold_is_lost_by_its_cap_and_others_go_on(at: Rou
         [2],
         Gap(1, 1, GapReason.CAP),
     )
+
+
+def test_a_record_too_large_for_a_dest_that_rejects_holds_up_its_router_until_the_source_evicts_it(at: Routing) -> None:
+    at.configure(TopicConfigPatch(cap_bytes=50, discard=Discard.REJECT), "b")
+    at.configure(TopicConfigPatch(cap_records=1), "a")
+    at.route("a", "b")
+    at.write(record(b'"%b"' % (b"x" * 100)), topic="a")
+    assert (at.data("b"), at.pending("a->b")) == ([], 1)
+    at.put("a", 2)
+    assert (at.data("b"), at.read(topic="b").gap) == ([2], Gap(1, 1, GapReason.SOURCE_TRIM))
 
 
 def test_what_a_cap_took_from_the_source_before_it_was_forwarded_takes_one_seq(at: Routing) -> None:
@@ -389,3 +408,27 @@ def test_all_commits_are_done_with_the_last_and_fail_with_the_first_that_does() 
     assert (joined.done, joined.error, joined.sync_ns) == (True, failed, 5)
     assert all_of([None, one]) is one
     assert all_of([None]) is None
+
+
+@pytest.mark.parametrize("how", ["router", "topic"])
+def test_every_topic_of_a_cycle_is_told_before_anything_is_copied_by_its_rules(held: Journalled, how: str) -> None:
+    for source, dest in ("ab", "bc", "cd"):
+        held.route(source, dest)
+    held.journal.changes.clear()
+    held.route("d", "a", CYCLIC)
+
+    def told() -> list[tuple[int, int]]:
+        rings = [change.ring for change in held.journal.changes if change.ring is not None]
+        held.journal.changes.clear()
+        return [(ring.size, len(ring.cursors)) for ring in rings]
+
+    assert (told(), [router.ring for router in held.engine.routers]) == ([(4, 1)] * 3, [4] * 4)
+    if how == "router":
+        held.engine.delete_router("d->a")
+    else:
+        held.engine.delete_topic("a")
+    assert told() == [(0, 1)] * (3 if how == "router" else 2)
+    with pytest.raises(Busy):
+        held.engine.append("c", Write([record()]))
+    held.journal.commit()
+    assert {router.ring for router in held.engine.routers} == {0}
