@@ -3,9 +3,13 @@
 import json
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
+from topics.engine import router_operations
 from topics.engine.queues import Claimer
+from topics.engine.router import Router
+from topics.engine.router_operations import RouterOperations
+from topics.model.operation import RouterChanged
 from topics.model.record import NewRecord
 from topics.model.router import RouterSettings
 from topics.model.tag_match import TagMatch
@@ -143,3 +147,126 @@ def test_a_router_that_catches_up_while_a_job_is_acked_leaves_it_out(at: Killabl
     at.server.wait(settled.commit)
     at.kill()
     assert at.data("log") == {2: "j3"}
+
+
+def ring(at: Killable, names: str) -> None:
+    for source, dest in zip(names, names[1:] + names[0], strict=True):
+        at.route(source, dest, CYCLIC)
+
+
+def write_to_each(at: Killable, names: str, suffix: str) -> None:
+    for name in names:
+        at.write(name, name + suffix)
+        at.readings(names)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_copies_made_on_a_cycle_are_kept_when_it_was_opened_since(at: Killable, checkpoint: bool) -> None:
+    at.route("k", "l")
+    at.route("l", "k", CYCLIC)
+    at.write("k", "k1")
+    at.readings("kl")
+    if checkpoint:
+        at.server.checkpoint()
+    at.write("l", "l1")
+    at.readings("kl")
+    at.server.delete_router("l->k")
+    at.route("m", "k")
+    at.write("m", "m1")
+    before = at.readings("klm")
+    assert at.data("k") == at.data("l") == {1: "k1", 2: "l1", 3: "m1"}
+    for _ in range(2):
+        at.kill()
+        assert at.readings("klm") == before
+
+
+@pytest.mark.parametrize("how", ["router", "topic"])
+@pytest.mark.parametrize("names", ["abc", "abcd"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_cycle_may_be_opened_and_closed_again_before_a_kill(how: str, names: str, shards: int) -> None:
+    at = Killable(shards)
+    ring(at, names)
+    write_to_each(at, names, "1")
+    if how == "router":
+        at.server.delete_router("b->c")
+    else:
+        at.server.delete_topic("b")
+    write_to_each(at, names.replace("b", ""), "2")
+    at.route("a", "b", CYCLIC)
+    write_to_each(at, names.replace("b", ""), "3")
+    at.route("b", "c", CYCLIC)
+    write_to_each(at, names, "4")
+    before = at.readings(names)
+    for _ in range(2):
+        at.kill(shards)
+        assert at.readings(names) == before
+
+
+def test_a_cycle_goes_on_where_it_was_when_the_log_does_not_tell_of_it(
+    at: Killable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was written before logs did."""
+    put = router_operations._put
+
+    def put_without_ring(router: Router, settings: RouterSettings, ring: int) -> RouterChanged:
+        change = put(router, settings, ring)
+        assert change.put is not None
+        return RouterChanged(put=structs.replace(change.put, ring=None))
+
+    monkeypatch.setattr(router_operations, "_put", put_without_ring)
+    monkeypatch.setattr(RouterOperations, "_change_ring", lambda *_: [])
+    ring(at, "abc")
+    write_to_each(at, "abc", "1")
+    before = at.readings("abc")
+    assert [len(reading.records) for reading in before.values()] == [3, 3, 3]
+    monkeypatch.undo()
+    at.kill()
+    assert at.readings("abc") == before
+
+
+def test_copies_on_a_cycle_that_were_made_late_keep_their_times(at: Killable) -> None:
+    ring(at, "ab")
+    at.write("b", "b1", "b2")
+    at.clock.advance(1500)
+    before = at.readings("ab")
+    assert json.loads(before["a"].records[1])["$ts"] > json.loads(before["b"].records[1])["$ts"]
+    at.kill()
+    assert at.readings("ab") == before
+
+
+def test_a_snapshot_made_while_the_news_of_a_loss_waits_for_the_disk_keeps_a_cycle_as_it_was() -> None:
+    at = Killable(shards=1)
+    at.route("b", "a", CYCLIC)
+    at.route("a", "b", CYCLIC)
+    at.server.put("b", {"cap_records": 3})
+    at.write("a", "a1", "a2", "a3", "a4", "a5")
+    at.write("b", "b1")
+    at.server.checkpoint()
+    before = at.readings("ab")
+    at.kill()
+    assert at.readings("ab") == before
+
+
+def test_hops_of_a_cycle_that_was_opened_do_not_count_on_the_next(at: Killable) -> None:
+    ring(at, "ac")
+    at.route("a", "b")
+    at.write("c", "c1", "c2")
+    at.server.read_all("a")
+    at.server.delete_topic("c")
+    at.route("b", "a", CYCLIC)
+    before = at.readings("ab")
+    assert at.data("b") == {1: "c1", 2: "c2"}
+    for _ in range(2):
+        at.kill()
+        assert at.readings("ab") == before
+
+
+def test_copies_are_kept_when_their_source_got_a_second_router_and_was_deleted(at: Killable) -> None:
+    at.route("a", "b", ONLY_KEPT)
+    at.write("a", "kept", "kept, too", tag="keep")
+    at.server.put_router("second", "a", "b", RouterSettings(filter=TagMatch("other", is_prefix=False)))
+    before = at.readings("b")
+    assert sorted(before["b"].records) == [1, 2]
+    at.server.delete_topic("a")
+    at.kill()
+    assert at.readings("b") == before

@@ -19,8 +19,9 @@ from topics.clock import Clock
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Batch
 from topics.engine.control import EngineLimits
-from topics.engine.journal import Busy, Commit, Journal, NoJournal
+from topics.engine.journal import Busy, Commit, Journal, NoJournal, all_of
 from topics.engine.room import check_caps, those_that_fit
+from topics.engine.router_graph import ring_of, upstream
 from topics.engine.router_operations import RouterOperations
 from topics.engine.topic import Removal, Staged, Topic
 from topics.engine.topic_log import ReadBatch
@@ -179,11 +180,14 @@ class Engine(RouterOperations):
                 topic=name,
                 count=topic.log.count,
             )
-        self._journal.admit(topic.topic_id)
+        # Of a cycle it was on, all lose it but the one that loses its routers.
+        opened = upstream(topic)[1:-1] if ring_of(topic) else []
+        self._admit_change(topic, *opened)
         routers = (*topic.inbound.values(), *topic.outbound.values())
         dest_ids = sorted({router.dest.topic_id for router in topic.outbound.values()})
-        commit = self._journal.delete_topic(topic.topic_id, now_ms, dest_ids)
-        self._when_durable(name, commit, lambda: self.apply_delete_topic(topic))
+        commit = all_of([self._journal.delete_topic(topic.topic_id, now_ms, dest_ids), *self._change_ring(opened, 0)])
+        closed = (name, *(each.name for each in opened))
+        self._when_durable(closed, commit, lambda: self.apply_delete_topic(topic))
         return DeletedTopic(True, commit, tuple(sorted(router.name for router in routers)))
 
     # Records

@@ -99,10 +99,10 @@ class Forwarding(Control):
         copies.advance(routers, picks, count, seqs, through_seq)
         if routers[0].ring:
             copies.note_hops(picks[:count], seqs, first_seq, source.hops, dest.hops)
-            _forget_hops(source, min(router.cursor for router in routers))
         self._changed.add(dest)
         if count:
             self._give_out(dest, batch, timestamps, before, commit)
+        _forget_hops(source, dest)
         if count < len(picks):
             return Outcome.FULL
         return Outcome.CAUGHT_UP if through_seq >= source.log.head_seq else Outcome.MORE
@@ -166,7 +166,7 @@ class Forwarding(Control):
             # All on the cycle have been told.
             for router in routers:
                 router.cursor = max(router.cursor, gap.gap_to)
-            _forget_hops(source, gap.gap_to)
+            _forget_hops(source, dest)
             self._changed.add(dest)
             return Outcome.MORE
         reason = GapReason.CRASH if gap.reason is GapReason.CRASH else GapReason.SOURCE_TRIM
@@ -179,7 +179,6 @@ class Forwarding(Control):
         before = _positions(routers)
         for router in routers:
             router.cursor = max(router.cursor, gap.gap_to)
-        _forget_hops(source, gap.gap_to)
         dest.assigned_seq += 1
         if routers[0].ring:
             dest.hops[dest.assigned_seq] = hops + 1
@@ -276,7 +275,9 @@ def _within(sizes: list[int], room: int) -> int:
     return len(sizes)
 
 
-def _forget_hops(topic: Topic, through_seq: int) -> None:
-    if topic.hops:
-        for seq in [seq for seq in topic.hops if seq <= through_seq]:
-            del topic.hops[seq]
+def _forget_hops(source: Topic, dest: Topic) -> None:
+    """Of what is dealt with for good: a snapshot made while copies wait for the disk has the cursors before them."""
+    if source.hops and not dest.staged:
+        through_seq = min((router.cursor for router in dest.inbound.values() if router.ring), default=0)
+        for seq in [seq for seq in source.hops if seq <= through_seq]:
+            del source.hops[seq]

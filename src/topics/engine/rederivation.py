@@ -18,13 +18,14 @@ from topics import limits
 from topics.engine import copies
 from topics.engine.block import Batch
 from topics.engine.forwarding import Forwarding
+from topics.engine.replayed_rings import ReplayedRings
 from topics.engine.router import Router
-from topics.engine.router_graph import link, mark_rings, source_of, unlink
+from topics.engine.router_graph import attach, detach, mark_rings, source_of
 from topics.engine.topic import Removal, Topic
 from topics.model.capture import Columns
 from topics.model.config import Durability
 from topics.model.image import RouterImage, TopicImage
-from topics.model.operation import RouterChanged, RouterPut, SourceSkipped, TopicDeleted
+from topics.model.operation import RingChanged, RouterChanged, RouterPut, SourceSkipped, TopicDeleted
 from topics.model.tag_match import TagMatch
 
 Action = Callable[[], None]
@@ -38,6 +39,15 @@ class Piece(NamedTuple):
     seqs: Sequence[int] = ()
     columns: Columns | None = None
     skipped: bool = False
+
+
+class _PutOff(NamedTuple):
+    """What happened to a dest when copies up to `through_seq` were there, the last of them not older than
+    `oldest_ts`."""
+
+    through_seq: int
+    action: Action
+    oldest_ts: int
 
 
 class _Stream:
@@ -65,9 +75,9 @@ class Rederivation:
         self._engine = engine
         self._images: dict[int, list[RouterImage]] = {}
         self._streams: dict[int, _Stream] = {}
-        self._put_off: dict[int, deque[tuple[int, Action]]] = {}
+        self._put_off: dict[int, deque[_PutOff]] = {}
         self._through: dict[int, int] = {}
-        self._sources: dict[int, int] = {}  # of each dest, the latest
+        self._rings = ReplayedRings()
         self._gone: dict[int, Topic] = {}  # deleted sources
         self._ends: dict[tuple[int, int], int] = {}  # (source, dest): the last seq that was given out in the dest
         self._lags: dict[int, dict[int, int]] = {}
@@ -83,7 +93,7 @@ class Rederivation:
         if image.routers:
             self._images[image.topic_id] = image.routers
             self._put_off[image.topic_id] = deque()
-            self._sources[image.topic_id] = image.routers[0].source_id
+            self._rings.load(image.topic_id, image.routers)
 
     def begin(self, topics: Mapping[int, Topic]) -> None:
         """All images are loaded: keeps what routers had before them, before anything can take it."""
@@ -120,13 +130,14 @@ class Rederivation:
     def forwarded_through(self, topic_id: int, seq: int) -> None:
         self._through[topic_id] = seq
 
-    def put_off(self, topic_id: int, before_seq: int, action: Action) -> bool:
-        """Keeps an operation of a dest for later. `before_seq`: all seqs below it were given out when it happened."""
+    def put_off(self, topic_id: int, before_seq: int, action: Action, oldest_ts: int = 0) -> bool:
+        """Keeps an operation of a dest for later. `before_seq`: all seqs below it were given out when it happened.
+        `oldest_ts`: copies between the operation before and this one are not older."""
         through = self._through.pop(topic_id, 0)
         waiting = self._put_off.get(topic_id)
         if waiting is None:
             return False
-        waiting.append((max(through, before_seq - 1), action))
+        waiting.append(_PutOff(max(through, before_seq - 1), action, oldest_ts))
         return True
 
     def keep(self, topic_id: int, first_seq: int, batch: Batch, timestamps: "array[int]") -> None:
@@ -150,14 +161,17 @@ class Rederivation:
                 self._streams.setdefault(topic_id, _Stream())
                 return
             self._put_off.setdefault(topic_id, deque())
-            self._sources[topic_id] = put.source_id
+            self._rings.put(put)
             self.put_off(topic_id, 0, lambda: self._put(put))
         if change.skipped is not None:
             skipped = change.skipped
             self.put_off(topic_id, skipped.seq, lambda: self._skip(topic_id, skipped))
         if change.late is not None:
-            late = change.late
-            self.put_off(topic_id, 0, lambda: self._derive_late(topic_id, late.until_seq, late.ts))
+            self.put_off(topic_id, 0, _nothing)
+            self.put_off(topic_id, change.late.until_seq + 1, _nothing, change.late.ts)
+        if change.ring is not None:
+            ring = change.ring
+            self.put_off(topic_id, 0, lambda: self._set_ring(topic_id, ring))
         if change.lag is not None:
             lag = change.lag
             self.do(topic_id, lambda: self._lags.setdefault(topic_id, {}).update({lag.router_id: lag.cursor}))
@@ -171,8 +185,9 @@ class Rederivation:
             topic = self._topics.get(topic_id)
             router = topic and topic.inbound.get(router_id)
             if router:
-                unlink(router)
+                detach(router)
 
+        self._rings.delete(topic_id, router_id)
         self.put_off(topic_id, 0, end)
 
     def topic_deleted(self, topic: Topic, deleted: TopicDeleted) -> None:
@@ -182,7 +197,7 @@ class Rederivation:
             return
         # Its copies in other topics stay, so what they were made from is needed still.
         self._gone[topic_id] = topic
-        self.put_off(topic_id, 0, lambda: None)
+        self.put_off(topic_id, 0, _nothing)
         for dest_id, seq in deleted.forwarded.items():
             self._ends[topic_id, dest_id] = seq
 
@@ -205,14 +220,7 @@ class Rederivation:
 
     def in_order(self, topics: Mapping[int, Topic]) -> list[Topic]:
         """Sources before their dests, as far as that is possible."""
-        return sorted(topics.values(), key=lambda topic: (self._depth(topic.topic_id), topic.topic_id))
-
-    def _depth(self, topic_id: int) -> int:
-        seen = {topic_id}
-        while (source_id := self._sources.get(topic_id)) is not None and source_id not in seen:
-            seen.add(source_id)
-            topic_id = source_id
-        return len(seen)
+        return sorted(topics.values(), key=lambda topic: (self._rings.depth(topic.topic_id), topic.topic_id))
 
     def run(self, topics: Mapping[int, Topic], heads: Mapping[int, int] | None, *, complete: bool) -> None:
         """Makes operations and copies; then the copies up to the last seqs given out, where `heads` knows them, else
@@ -227,45 +235,50 @@ class Rederivation:
                 self._restore(dest_id, image)
         order = [topic for topic in self.in_order(self._topics) if topic.topic_id in self._put_off]
         self._replay(order, heads)
-        for router in [router for topic in self._gone.values() for router in topic.outbound.values()]:
-            unlink(router)
         for topic in self._gone.values():
-            for router in list(topic.inbound.values()):
-                unlink(router)
+            for router in (*topic.outbound.values(), *topic.inbound.values()):
+                detach(router)
         mark_rings(router for topic in topics.values() for router in topic.inbound.values())
         for topic in topics.values():
-            onward = [router.cursor for router in topic.outbound.values() if router.ring]
+            onward = [router for router in topic.outbound.values() if router.ring]
             if onward:
-                topic.hops = {seq: hops for seq, hops in topic.hops.items() if seq > min(onward)}
+                cursor = min(router.cursor for router in onward)
+                hops = self._rings.hops(onward[0].dest)
+                topic.hops = {seq: count for seq, count in hops.items() if seq > cursor}
 
     def _restore(self, dest_id: int, image: RouterImage) -> None:
         source, dest = self._topics.get(image.source_id), self._topics.get(dest_id)
         if source is not None and dest is not None:
-            self._link(
-                Router(
-                    image.router_id,
-                    image.name,
-                    source,
-                    dest,
-                    image.settings,
-                    image.created_ts,
-                    image.cursor,
-                    image.forwarded_total,
-                )
+            router = Router(
+                image.router_id,
+                image.name,
+                source,
+                dest,
+                image.settings,
+                image.created_ts,
+                image.cursor,
+                image.forwarded_total,
             )
+            attach(router)
+            router.ring = self._rings.of_image(router)
 
-    def _link(self, router: Router) -> None:
-        """Whether it is on a cycle say the routers of the whole log: those of other topics may not be there yet."""
-        link(router)
-        members = [router.dest.topic_id]
-        while (source_id := self._sources.get(members[-1])) is not None and source_id not in members:
-            members.append(source_id)
-        closed = self._sources.get(members[-1]) == router.dest.topic_id
-        router.ring = len(members) if closed and router.source.topic_id in members else 0
+    def _set_ring(self, dest_id: int, ring: RingChanged) -> None:
+        dest = self._topics.get(dest_id)
+        if dest is not None:
+            for router in dest.inbound.values():
+                if router.router_id in ring.cursors:
+                    self._set_cursor(router, ring.cursors[router.router_id])
+            self._rings.change(dest, ring)
+
+    def _set_cursor(self, router: Router, cursor: int) -> None:
+        """It had come so far by the rules before, whatever these would have copied of it."""
+        images = self._images.get(router.dest.topic_id, ())
+        router.cursor = max([cursor, *(image.cursor for image in images if image.router_id == router.router_id)])
 
     def _replay(self, order: list[Topic], heads: Mapping[int, int] | None) -> None:
         """Until nothing can be done any more: what is made in one topic may be what another waits for."""
         certain = not self._complete and heads is None
+        there = self._topics.keys() - self._gone.keys()
         while True:
             moving = True
             while moving:
@@ -273,6 +286,7 @@ class Rederivation:
                 for dest in order:
                     moving = self._go_on(dest) or moving
                     if not self._put_off[dest.topic_id] and not certain:
+                        self._rings.settle(dest, there)
                         until_seq = None if heads is None else heads.get(dest.topic_id, 0)
                         moving = self._derive(dest, until_seq) or moving
                         if until_seq is not None and dest.log.head_seq >= until_seq:
@@ -281,16 +295,16 @@ class Rederivation:
             if stuck is None or not self._complete:
                 return
             # What its next operation is behind cannot be made again.
-            self._lose(stuck, self._put_off[stuck.topic_id][0][0])
+            self._lose(stuck, self._put_off[stuck.topic_id][0].through_seq)
 
     def _go_on(self, dest: Topic) -> bool:
         """Does what can be done in the dest; whether anything could."""
         waiting = self._put_off[dest.topic_id]
         moved = False
         while waiting:
-            through_seq, action = waiting[0]
+            through_seq, action, oldest_ts = waiting[0]
             if dest.log.head_seq < through_seq:
-                moved = self._derive(dest, through_seq) or moved
+                moved = self._derive(dest, through_seq, oldest_ts) or moved
                 if dest.log.head_seq < through_seq:
                     return moved
             waiting.popleft()
@@ -304,32 +318,28 @@ class Rederivation:
             return
         router = dest.inbound.get(put.router_id)
         if router is not None:
-            # It had come so far with the settings before, whatever these would have copied of it.
-            known = (image.cursor for image in self._images.get(put.dest_id, ()) if image.router_id == put.router_id)
-            router.cursor = max([put.cursor, *known])
+            self._set_cursor(router, put.cursor)
             router.settings = put.settings
-            return
-        for ended in [each for each in dest.inbound.values() if each.source.topic_id in self._gone]:
-            unlink(ended)
-        self._link(Router(put.router_id, put.name, source, dest, put.settings, put.created_ts, put.cursor))
+        else:
+            # Those that are there still ended with their source.
+            for ended in [each for each in dest.inbound.values() if each.source is not source]:
+                detach(ended)
+            router = Router(put.router_id, put.name, source, dest, put.settings, put.created_ts, put.cursor)
+            attach(router)
+        router.ring = self._rings.of_put(router, put)
 
     def _skip(self, dest_id: int, skipped: SourceSkipped) -> None:
         dest = self._topics.get(dest_id)
         if dest is not None and dest.log.head_seq < skipped.seq:
             for router in dest.inbound.values():
                 if router.ring:
-                    hops = copies.hops_of_gap(router.source.hops, router.cursor + 1, skipped.cursor)
+                    hops = copies.hops_of_gap(self._rings.hops(dest), router.cursor + 1, skipped.cursor)
                     dest.hops[skipped.seq] = hops + 1
                 router.cursor = max(router.cursor, skipped.cursor)
             self._engine.apply_lost(dest, skipped.reason)
             stream = self._streams.get(dest_id)
             if stream is not None:
                 stream.add(Piece(skipped.seq, skipped=True))
-
-    def _derive_late(self, dest_id: int, until_seq: int, ts: int) -> None:
-        dest = self._topics.get(dest_id)
-        if dest is not None:
-            self._derive(dest, until_seq, oldest_ts=ts)
 
     def _derive(self, dest: Topic, until_seq: int | None, oldest_ts: int = 0) -> bool:
         """Makes copies until the head of the dest is `until_seq`, or all there is room for; whether it made any."""
@@ -339,7 +349,7 @@ class Rederivation:
             routers = [router for router in dest.inbound.values() if router.source is source]
             piece = self._piece_after(source, min(router.cursor for router in routers))
             end_seq = self._ends.get((source.topic_id, dest.topic_id)) if source.topic_id in self._gone else None
-            if piece is not None and piece.skipped and self._has_gone_around(source, routers, piece):
+            if piece is not None and piece.skipped and self._has_gone_around(dest, routers, piece):
                 for router in routers:
                     router.cursor = max(router.cursor, piece.through_seq)
                 moved = True
@@ -369,11 +379,10 @@ class Rederivation:
                 break
         return moved
 
-    @staticmethod
-    def _has_gone_around(source: Topic, routers: list[Router], piece: Piece) -> bool:
+    def _has_gone_around(self, dest: Topic, routers: list[Router], piece: Piece) -> bool:
         """Whether all on its cycle had been told that these are lost."""
         first_seq = min(router.cursor for router in routers) + 1
-        hops = copies.hops_of_gap(source.hops, first_seq, piece.through_seq)
+        hops = copies.hops_of_gap(self._rings.hops(dest), first_seq, piece.through_seq)
         return bool(routers[0].ring) and hops + 1 >= routers[0].ring
 
     def _piece_after(self, source: Topic, cursor: int) -> Piece | None:
@@ -394,10 +403,9 @@ class Rederivation:
             for router in routers:
                 router.cursor = max(router.cursor, cursor + count)
             return True, cursor + count < piece.through_seq
+        hops = self._rings.hops(dest)
         picks = [
-            pick
-            for pick in copies.pick(routers, piece.seqs, piece.columns, source.hops)
-            if not self._was_deleted(pick, piece)
+            pick for pick in copies.pick(routers, piece.seqs, piece.columns, hops) if not self._was_deleted(pick, piece)
         ]
         first_seq = log.head_seq + 1
         count = len(picks) if room is None else min(len(picks), room)
@@ -409,7 +417,7 @@ class Rederivation:
         before = [router.cursor for router in routers]
         copies.advance(routers, picks, count, piece.seqs, piece.through_seq)
         if routers[0].ring:
-            copies.note_hops(made, piece.seqs, first_seq, source.hops, dest.hops)
+            copies.note_hops(made, piece.seqs, first_seq, hops, dest.hops)
         if made and dest.config.durability is Durability.EPHEMERAL:
             self._lose(dest, log.head_seq + count)
         elif made:
@@ -431,3 +439,7 @@ class Rederivation:
         if last_seq > dest.log.head_seq:
             dest.log.lose(dest.log.head_seq + 1, last_seq)
             self.keep_lost(dest.topic_id, last_seq)
+
+
+def _nothing() -> None:
+    """Only the copies before it count."""

@@ -29,16 +29,39 @@ def upstream(topic: Topic) -> list[Topic]:
     return list(chain)
 
 
-def link(router: Router) -> None:
-    """The router begins to work."""
+def ring_with(source: Topic, dest: Topic) -> list[Topic]:
+    """The topics on the cycle that a router between these is or would be part of, against the arrows; the dest is the
+    last. None if there is no cycle."""
+    chain = upstream(source)
+    return chain[: chain.index(dest) + 1] if dest in chain else []
+
+
+def ring_of(topic: Topic) -> int:
+    """How many topics are on the cycle this one is on; 0 when on none."""
+    for router in topic.inbound.values():
+        return router.ring
+    return 0
+
+
+def attach(router: Router) -> None:
+    """Joins its topics, and says nothing of cycles."""
     router.dest.inbound[router.router_id] = router
     router.source.outbound[router.router_id] = router
+
+
+def detach(router: Router) -> None:
+    router.dest.inbound.pop(router.router_id, None)
+    router.source.outbound.pop(router.router_id, None)
+
+
+def link(router: Router) -> None:
+    """The router begins to work."""
+    attach(router)
     _mark_ring(router)
 
 
 def unlink(router: Router) -> None:
-    router.dest.inbound.pop(router.router_id, None)
-    router.source.outbound.pop(router.router_id, None)
+    detach(router)
     if router.ring and source_of(router.dest) is None:
         # It was the only one that closed the ring.
         chain = [router.dest, *upstream(router.source)]
@@ -60,13 +83,10 @@ def mark_rings(routers: Iterable[Router]) -> None:
 
 
 def _mark_ring(router: Router) -> None:
-    chain = upstream(router.source)
-    if router.dest in chain:
-        members = chain[: chain.index(router.dest) + 1]
-        for topic in members:
-            for each in topic.inbound.values():
-                if each.source in members:
-                    each.ring = len(members)
+    members = ring_with(router.source, router.dest)
+    for topic in members:
+        for each in topic.inbound.values():
+            each.ring = len(members)
 
 
 class RouterRegistry:

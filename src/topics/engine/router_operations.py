@@ -1,5 +1,6 @@
 """Making, changing and deleting routers."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from topics import limits
@@ -7,7 +8,7 @@ from topics.engine.control import ALL_ROUTERS
 from topics.engine.forwarding import Forwarding
 from topics.engine.journal import Busy, Commit, all_of
 from topics.engine.router import Router
-from topics.engine.router_graph import source_of, upstream
+from topics.engine.router_graph import ring_of, ring_with, source_of
 from topics.engine.topic import Topic
 from topics.errors import (
     InvalidRequest,
@@ -19,7 +20,7 @@ from topics.errors import (
 )
 from topics.model.config import TopicConfigPatch
 from topics.model.names import check_router_name, check_topic_name
-from topics.model.operation import RouterChanged, RouterPut
+from topics.model.operation import RingChanged, RouterChanged, RouterPut
 from topics.model.router import RouterSettings
 
 
@@ -102,11 +103,35 @@ class RouterOperations(Forwarding):
         if router is None:
             return False, None
         dest = router.dest
-        self._await_control(dest.name)
-        self._journal.admit(dest.topic_id)
-        commit = self._journal.delete_router(dest.topic_id, self._clock.now_ms(), router.router_id)
-        self._when_durable((ALL_ROUTERS, dest.name), commit, lambda: self.apply_remove_router(router))
+        opened = ring_with(router.source, dest)[:-1] if len(dest.inbound) == 1 else []
+        self._admit_change(dest, *opened)
+        now_ms = self._clock.now_ms()
+        commit = all_of(
+            [self._journal.delete_router(dest.topic_id, now_ms, router.router_id), *self._change_ring(opened, 0)]
+        )
+        closed = (ALL_ROUTERS, dest.name, *(topic.name for topic in opened))
+        self._when_durable(closed, commit, lambda: self.apply_remove_router(router))
         return True, commit
+
+    def _admit_change(self, *topics: Topic) -> None:
+        """Raises when what is about all these topics cannot be journalled now."""
+        for topic in topics:
+            self._await_control(topic.name)
+        for topic in topics:
+            self._journal.admit(topic.topic_id)
+
+    def _change_ring(self, topics: Sequence[Topic], size: int) -> list[Commit | None]:
+        """Journals that these are now on a cycle of so many. What follows depends on it, so nothing is copied to them
+        until that is durable."""
+        now_ms = self._clock.now_ms()
+        commits = []
+        for topic in topics:
+            cursors = {router.router_id: router.cursor for router in topic.inbound.values()}
+            source = source_of(topic)
+            assert source is not None, "on a cycle all have one"
+            change = RouterChanged(ring=RingChanged(size, cursors, source.assigned_seq))
+            commits.append(self._journal.change_router(topic.topic_id, now_ms, change, gated=True))
+        return commits
 
     def _change_router(self, router: Router, settings: RouterSettings) -> PutRouter:
         if settings == router.settings:
@@ -114,20 +139,22 @@ class RouterOperations(Forwarding):
         # Only the dest is told: the source knows already that it is forwarded.
         dest = router.dest
         self._journal.admit(dest.topic_id)
-        commit = self._journal.change_router(dest.topic_id, self._clock.now_ms(), _put(router, settings), gated=True)
+        change = _put(router, settings, router.ring)
+        commit = self._journal.change_router(dest.topic_id, self._clock.now_ms(), change, gated=True)
         self._when_durable((ALL_ROUTERS, dest.name), commit, lambda: self.apply_router_settings(router, settings))
         return PutRouter(router, created=False, commit=commit)
 
     def _create_router(self, name: str, source: Topic, dest: Topic, settings: RouterSettings) -> PutRouter:
         now_ms = self._clock.now_ms()
         router = Router(self.next_topic_id, name, source, dest, settings, now_ms, source.assigned_seq)
-        for topic in (source, dest):
-            self._journal.admit(topic.topic_id)
+        ring = ring_with(source, dest)
+        others = [topic for topic in ring[:-1] if ring_of(topic) != len(ring)]
+        self._admit_change(source, dest, *others)
         self.next_topic_id += 1
-        change = _put(router, settings)
+        change = _put(router, settings, len(ring))
         commits = [self._journal.change_router(topic.topic_id, now_ms, change, gated=True) for topic in (source, dest)]
-        commit = all_of(commits)
-        closed = (ALL_ROUTERS, source.name, dest.name)
+        commit = all_of([*commits, *self._change_ring(others, len(ring))])
+        closed = (ALL_ROUTERS, source.name, dest.name, *(topic.name for topic in others if topic is not source))
         self._when_durable(closed, commit, lambda: self.apply_add_router(router))
         return PutRouter(router, created=True, commit=commit)
 
@@ -156,7 +183,7 @@ class RouterOperations(Forwarding):
             )
 
 
-def _put(router: Router, settings: RouterSettings) -> RouterChanged:
+def _put(router: Router, settings: RouterSettings, ring: int) -> RouterChanged:
     return RouterChanged(
         put=RouterPut(
             router.router_id,
@@ -166,15 +193,15 @@ def _put(router: Router, settings: RouterSettings) -> RouterChanged:
             settings,
             router.created_ts,
             router.cursor,
+            ring,
         )
     )
 
 
 def _check_cycle(source: Topic, dest: Topic) -> None:
-    chain = upstream(source)
-    if dest in chain:
-        path = [topic.name for topic in reversed(chain[: chain.index(dest) + 1])]
-        raise RouterCycle([source.name, *path])
+    ring = ring_with(source, dest)
+    if ring:
+        raise RouterCycle([source.name, *(topic.name for topic in reversed(ring))])
 
 
 def _check_fan_in(source: Topic, dest: Topic) -> None:

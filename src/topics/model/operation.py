@@ -65,9 +65,10 @@ class TopicDeleted(Struct, frozen=True, omit_defaults=True):
     forwarded: dict[int, int] = {}
 
 
-class RouterPut(Struct, frozen=True):
+class RouterPut(Struct, frozen=True, omit_defaults=True):
     """A router was made, or its settings changed. Logged with both its topics: with the source, so that records after
-    it are known to be forwarded, and with the dest, where it counts."""
+    it are known to be forwarded, and with the dest, where it counts. `ring`: how many topics are on its cycle, 0 for
+    none; early logs do not say."""
 
     router_id: int
     name: str
@@ -76,6 +77,7 @@ class RouterPut(Struct, frozen=True):
     settings: RouterSettings
     created_ts: int
     cursor: int
+    ring: int | None = None
 
 
 class SourceSkipped(Struct, frozen=True):
@@ -101,6 +103,16 @@ class RouterLag(Struct, frozen=True):
     cursor: int
 
 
+class RingChanged(Struct, frozen=True):
+    """A router elsewhere closed or opened a cycle: so many topics are on the one that routers into this topic are part
+    of now, 0 for none. `cursors`: how far these had come, by their ids. `source_seq`: the last seq of their source
+    then; hops are counted from there on."""
+
+    size: int
+    cursors: dict[int, int]
+    source_seq: int
+
+
 class RouterChanged(Struct, frozen=True, omit_defaults=True):
     """One of these."""
 
@@ -108,6 +120,7 @@ class RouterChanged(Struct, frozen=True, omit_defaults=True):
     skipped: SourceSkipped | None = None
     late: ForwardedLate | None = None
     lag: RouterLag | None = None
+    ring: RingChanged | None = None
 
 
 class RouterDeleted(Struct, frozen=True):

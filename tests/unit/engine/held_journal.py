@@ -47,7 +47,9 @@ class HeldJournal:
         return [gated for name, _, gated in self.operations if name == operation]
 
     def _take(self, operation: str, topic_id: int, *, gated: bool) -> Commit | None:
-        asked = operation == "barrier" or not gated or topic_id in self.asked[-2:]  # a router has two topics
+        asked = (
+            operation == "barrier" or not gated or topic_id in self.asked[-4:]
+        )  # a router has two topics, and may close a cycle
         assert asked, "admit comes first"
         self.operations.append((operation, topic_id, gated))
         if not gated:

@@ -408,3 +408,27 @@ def test_all_commits_are_done_with_the_last_and_fail_with_the_first_that_does() 
     assert (joined.done, joined.error, joined.sync_ns) == (True, failed, 5)
     assert all_of([None, one]) is one
     assert all_of([None]) is None
+
+
+@pytest.mark.parametrize("how", ["router", "topic"])
+def test_every_topic_of_a_cycle_is_told_before_anything_is_copied_by_its_rules(held: Journalled, how: str) -> None:
+    for source, dest in ("ab", "bc", "cd"):
+        held.route(source, dest)
+    held.journal.changes.clear()
+    held.route("d", "a", CYCLIC)
+
+    def told() -> list[tuple[int, int]]:
+        rings = [change.ring for change in held.journal.changes if change.ring is not None]
+        held.journal.changes.clear()
+        return [(ring.size, len(ring.cursors)) for ring in rings]
+
+    assert (told(), [router.ring for router in held.engine.routers]) == ([(4, 1)] * 3, [4] * 4)
+    if how == "router":
+        held.engine.delete_router("d->a")
+    else:
+        held.engine.delete_topic("a")
+    assert told() == [(0, 1)] * (3 if how == "router" else 2)
+    with pytest.raises(Busy):
+        held.engine.append("c", Write([record()]))
+    held.journal.commit()
+    assert {router.ring for router in held.engine.routers} == {0}
