@@ -278,6 +278,7 @@ class Rederivation:
     def _replay(self, order: list[Topic], heads: Mapping[int, int] | None) -> None:
         """Until nothing can be done any more: what is made in one topic may be what another waits for."""
         certain = not self._complete and heads is None
+        there = self._topics.keys() - self._gone.keys()
         while True:
             moving = True
             while moving:
@@ -285,7 +286,7 @@ class Rederivation:
                 for dest in order:
                     moving = self._go_on(dest) or moving
                     if not self._put_off[dest.topic_id] and not certain:
-                        self._rings.settle(dest, self._topics.keys() - self._gone.keys())
+                        self._rings.settle(dest, there)
                         until_seq = None if heads is None else heads.get(dest.topic_id, 0)
                         moving = self._derive(dest, until_seq) or moving
                         if until_seq is not None and dest.log.head_seq >= until_seq:

@@ -65,7 +65,7 @@ class TopicDeleted(Struct, frozen=True, omit_defaults=True):
     forwarded: dict[int, int] = {}
 
 
-class RouterPut(Struct, frozen=True):
+class RouterPut(Struct, frozen=True, omit_defaults=True):
     """A router was made, or its settings changed. Logged with both its topics: with the source, so that records after
     it are known to be forwarded, and with the dest, where it counts. `ring`: how many topics are on its cycle, 0 for
     none; early logs do not say."""

@@ -13,6 +13,7 @@ from topics.model.operation import (
     HeadReserved,
     RecordsDeleted,
     RecordsExpired,
+    RingChanged,
     RouterChanged,
     RouterDeleted,
     RouterLag,
@@ -88,6 +89,16 @@ def test_a_segment_without_its_later_fields_is_hot_and_not_cleared() -> None:
             b'{"put":{"router_id":9,"name":"r","source_id":1,"dest_id":2,"settings":{"preserve_node":true,'
             b'"preserve_tag":true,"filter":["x",true],"allow_cycle":false,"guarantee":"exactly_once"},'
             b'"created_ts":1000,"cursor":5}}',
+        ),
+        (
+            RouterChanged(put=RouterPut(9, "r", 1, 2, SETTINGS, 1000, 5, ring=0)),
+            b'{"put":{"router_id":9,"name":"r","source_id":1,"dest_id":2,"settings":{"preserve_node":true,'
+            b'"preserve_tag":true,"filter":["x",true],"allow_cycle":false,"guarantee":"exactly_once"},'
+            b'"created_ts":1000,"cursor":5,"ring":0}}',
+        ),
+        (
+            RouterChanged(ring=RingChanged(3, {9: 5}, 7)),
+            b'{"ring":{"size":3,"cursors":{"9":5},"source_seq":7}}',
         ),
     ],
 )
