@@ -371,11 +371,11 @@ def check_spec(spec: ArchiveSpec) -> None:
         raise InvalidOption("file_mb", "sizes, intervals and rounds are greater than 0")
     if spec.schema and spec.schema not in WORDS:
         require_types(spec.schema)
+    require_writable(spec.directory, "to")
     if os.path.isdir(spec.directory):
         with open_archive(spec.directory) as store:
             if store.exists:
                 require_columns(spec.directory, store.state.columns, spec.schema)
-    require_writable(spec.directory, "to")
     read: ReadOptions = read_options(source_options(spec), Mode.BATCH)
     with open_log(read) as log:
         ranges = log.ranges()
