@@ -1,8 +1,8 @@
 """Writes on their way to the WAL, as what they were in the engine.
 
 Most are one record that nobody waits for: they become frames together, at the end of a turn of the loop, as one piece
-for the shard's thread. Handing them over one by one, to be framed there, cost a fifth of all writes a second: two
-threads then take turns at the same objects. A larger or gated write is framed by the thread, off the loop.
+for the shard's thread: handed over one by one, to be framed there, two threads take turns at the same objects. A larger
+or gated write is framed by the thread, off the loop.
 """
 
 from collections.abc import Iterable
