@@ -32,22 +32,13 @@ class Request(Struct, gc=False):
     offers_upgrade: bool = False
 
 
-class Response:
+class Response(Struct, gc=False):
     """What to answer. Length, date, keep-alive and compression are the protocol's business."""
 
-    __slots__ = ("body", "content_type", "headers", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes,
-        content_type: bytes = JSON,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Channel(Protocol):
@@ -114,37 +105,23 @@ class ChannelOwner(Protocol):
         ...
 
 
-class Streaming(Response):
+class Streaming(Response, kw_only=True, gc=True):
     """An answer whose body `owner` writes, for as long as it likes.
 
     Nothing is added to `headers` but the date and, for HTTP/1.1, chunks. The answer is the connection's last.
     """
 
-    __slots__ = ("owner",)
-
-    def __init__(
-        self,
-        owner: ChannelOwner,
-        content_type: bytes,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        status: int = 200,
-    ) -> None:
-        super().__init__(status, b"", content_type, headers)
-        self.owner = owner
+    owner: ChannelOwner
 
 
-class Upgrade(Response):
+class Upgrade(Response, kw_only=True, gc=True):
     """An answer after which the connection speaks another protocol: `owner` writes and reads raw bytes.
 
     `head` is the whole `101 Switching Protocols`, empty line included. Only for a request that `offers_upgrade`.
     """
 
-    __slots__ = ("head", "owner")
-
-    def __init__(self, owner: ChannelOwner, head: bytes) -> None:
-        super().__init__(101, b"")
-        self.head = head
-        self.owner = owner
+    owner: ChannelOwner
+    head: bytes
 
 
 HandOver = Streaming | Upgrade

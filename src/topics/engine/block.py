@@ -179,24 +179,11 @@ class Block:
         """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: Sequence[int]) -> None:
-        """Hot: once per write, and most writes are one record."""
+        """Hot: once per write."""
         position = len(self.fragments)
-        count = len(batch.fragments)
-        self.live_count += count
+        self.live_count += len(batch.fragments)
         self.live_bytes += batch.total_bytes
         self.written_bytes += batch.total_bytes
-        if count == 1:
-            self.fragments.append(batch.fragments[0])
-            self.nodes.append(batch.nodes[0])
-            self.tags.append(tag := batch.tags[0])
-            self.sizes.append(batch.sizes[0])
-            self.meta_at.append(meta_at := batch.meta_at[0])
-            self.timestamps.append(timestamps[0])
-            if meta_at:
-                self.has_meta = True
-            if tag is not None:
-                self._index_tag(tag, position)
-            return
         self.fragments += batch.fragments
         self.nodes += batch.nodes
         self.tags += batch.tags
@@ -209,6 +196,20 @@ class Block:
             if tag is not None:
                 self._index_tag(tag, position)
             position += 1
+
+    def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
+        """One record without meta. Hot: most writes are one."""
+        if tag is not None:
+            self._index_tag(tag, len(self.fragments))
+        self.fragments.append(fragment)
+        self.timestamps.append(timestamp)
+        self.sizes.append(size)
+        self.nodes.append(node)
+        self.tags.append(tag)
+        self.meta_at.append(0)
+        self.live_count += 1
+        self.live_bytes += size
+        self.written_bytes += size
 
     def _index_tag(self, tag: str, position: int) -> None:
         positions = self._positions_by_tag.setdefault(tag, position)

@@ -101,14 +101,14 @@ def settle(topic: Topic, captured: BlockCapture, seal: Seal) -> None:
     # Deleted before the capture and flagged by now; what was deleted since stays to be flagged.
     del block.unflagged[: len(captured.unflagged)]
     if isinstance(block, Block):
-        dead_since = [
-            position
-            for position in range(captured.flushed_count, captured.record_count)
-            if not block.is_live(position)
-            and captured.columns
-            and captured.columns.fragments[position - captured.flushed_count] is not None
-        ]
+        if block.live_count < len(block):
+            block.unflagged += [
+                position
+                for position in range(captured.flushed_count, captured.record_count)
+                if not block.is_live(position)
+                and captured.columns
+                and captured.columns.fragments[position - captured.flushed_count] is not None
+            ]
         block.flushed_count = captured.record_count
-        block.unflagged += dead_since
         if captured.seal:
             topic.log.replace_block(seal(topic, block))

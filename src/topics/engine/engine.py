@@ -23,7 +23,7 @@ from topics.engine.journal import Busy, Commit, Journal, NoJournal, all_of
 from topics.engine.producers import RememberedWrite
 from topics.engine.room import check_caps, those_that_fit
 from topics.engine.router_graph import ring_of, upstream
-from topics.engine.router_operations import RouterOperations
+from topics.engine.single_append import SingleAppend
 from topics.engine.topic import Removal, Staged, Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import (
@@ -96,7 +96,7 @@ class Page(NamedTuple):
     more: bool
 
 
-class Engine(RouterOperations):
+class Engine(SingleAppend):
     def __init__(
         self,
         clock: Clock,
@@ -197,6 +197,11 @@ class Engine(RouterOperations):
 
     def append(self, name: str, write: Write, bounds: WriteLimits | None = None) -> Appended:
         """Appends all records of the write with contiguous seqs, or none. `bounds`: others than a client's."""
+        records, key, next_number = write.records, write.idempotency_key, 0
+        if len(records) == 1 and key is None and write.producer is None and not write.gated and bounds is None:
+            seq = self.append_single(name, records[0], write.node)
+            if seq:
+                return Appended(self.topics.by_name[name], seq, 1, created=False, deduped=False)
         if self._pending:
             self._await_control(name)
         topic = self.topics.get(name)
@@ -207,7 +212,6 @@ class Engine(RouterOperations):
                 raise TopicNotFound(name)
             topic = self._new_topic(name, write.config or TopicConfigPatch())
         now_ms = self._clock.now_ms()
-        records, key, next_number = write.records, write.idempotency_key, 0
         if key is not None or write.producer is not None:
             earlier = None
             if write.producer is not None:

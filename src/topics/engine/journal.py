@@ -7,6 +7,8 @@ it, else when the `Commit` it got back is done. Storage implements `Journal`; `N
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from msgspec import Raw
+
 from topics.errors import TopicsError
 from topics.model.config import TopicConfig
 from topics.model.lease_event import Delayed, NumberedEvent
@@ -116,6 +118,10 @@ class Journal(Protocol):
         """All of it is there after a crash, or nothing. `delays`: which of the records are jobs to be kept back."""
         ...
 
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        """One record without meta or key, that nobody waits for. False, and nothing is taken, where `admit` raises."""
+        ...
+
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
     ) -> Commit | None: ...
@@ -188,6 +194,9 @@ class NoJournal:
         delays: Sequence[Delayed] = (),
     ) -> None:
         return None
+
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        return True
 
     def delete_records(self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool) -> None:
         return None

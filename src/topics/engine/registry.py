@@ -7,32 +7,32 @@ from topics.engine.topic import Topic
 
 
 class Registry:
-    __slots__ = ("_by_id", "_by_name", "_names")
+    __slots__ = ("_by_id", "_names", "by_name")
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Topic] = {}
+        self.by_name: dict[str, Topic] = {}  # to look at
         self._by_id: dict[int, Topic] = {}
         self._names: list[str] = []
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self.by_name)
 
     def __iter__(self) -> Iterator[Topic]:
-        return iter(self._by_name.values())
+        return iter(self.by_name.values())
 
     def get(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def by_id(self, topic_id: int) -> Topic | None:
         return self._by_id.get(topic_id)
 
     def add(self, topic: Topic) -> None:
-        self._by_name[topic.name] = topic
+        self.by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         insort(self._names, topic.name)
 
     def remove(self, name: str) -> None:
-        del self._by_id[self._by_name.pop(name).topic_id]
+        del self._by_id[self.by_name.pop(name).topic_id]
         del self._names[bisect_left(self._names, name)]
 
     def names_after(self, after: str, prefixes: tuple[str, ...]) -> Iterator[str]:

@@ -62,7 +62,7 @@ class EngineState:
 
     def apply_config(self, topic: Topic, config: TopicConfig, version: int, now_ms: int) -> None:
         self._current(topic, now_ms)  # what the old TTL took stays taken
-        topic.config = config
+        topic.configure(config)
         topic.config_version = version
         topic.log.keep_resident(config.durability is Durability.EPHEMERAL)
         self._note_ttl(topic)

@@ -17,7 +17,7 @@ from topics.engine.lease_queue import LeaseQueue
 from topics.engine.losses import LossLedger
 from topics.engine.priority import effective_priority
 from topics.engine.topic_log import TopicLog
-from topics.model.config import TopicConfig, TopicType
+from topics.model.config import Durability, TopicConfig, TopicType
 from topics.model.gap import GapReason
 from topics.model.lease_event import Delayed
 from topics.model.tag_match import TagMatch
@@ -72,11 +72,11 @@ class Topic:
     """`topic_id` is never used twice, so it also tells this instance from an earlier one of the same name."""
 
     __slots__ = (
-        "_reservation",
         "_reserved_at_ms",
         "assigned_seq",
         "assigned_ts",
         "ceiling",
+        "ceiling_margin",
         "config",
         "config_version",
         "cursors",
@@ -95,6 +95,7 @@ class Topic:
         "name",
         "noted_ttl_seq",
         "outbound",
+        "plain",
         "queue",
         "removals",
         "requested_ceiling",
@@ -108,7 +109,7 @@ class Topic:
     def __init__(self, name: str, topic_id: int, config: TopicConfig, log: TopicLog) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.config = config
+        self.configure(config)
         self.config_version = 0  # how often it was changed
         self.log = log
         self.keys = IdempotencyKeys()
@@ -127,7 +128,7 @@ class Topic:
         self.staged_bytes = 0
         self.ceiling = 0  # no seq up to here is given out again after a crash
         self.requested_ceiling = 0  # ceiling once the reservation under way is durable
-        self._reservation = limits.SEQ_RESERVATION_MIN
+        self.ceiling_margin = limits.SEQ_RESERVATION_MIN // 2  # so close to the ceiling a higher one is asked for
         self._reserved_at_ms = 0
         self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
         self.inbound: dict[int, Router] = {}  # routers that copy into this topic, by id, in the order they were made
@@ -137,6 +138,13 @@ class Topic:
         self.removals: list[Removal] = []  # deletes under way: what they take is not copied from it any more
         self.strong_readers = 0  # who may see a record only once it is durable
         self.durable_seq = 0  # kept while there are strong readers
+
+    def configure(self, config: TopicConfig) -> None:
+        self.config = config
+        # Nothing but its bounds decides whether a record may be appended, and nobody waits for that.
+        self.plain = not (
+            config.cap_records or config.cap_bytes or config.ttl_ms or config.durability is Durability.FSYNC
+        )
 
     def expire(self, now_ms: int, *, wait: bool) -> None:
         """Lets the clock take what the TTL says is gone."""
@@ -160,14 +168,13 @@ class Topic:
 
         Blocks grow with the pace of writing: a slow topic skips few seqs after a crash, a fast one asks rarely.
         """
-        if self.requested_ceiling - last_seq >= self._reservation // 2:
+        if self.requested_ceiling - last_seq >= self.ceiling_margin:
             return None
         quick = now_ms - self._reserved_at_ms < limits.SEQ_RESERVATION_PACE_MS
-        self._reservation = (
-            min(2 * self._reservation, limits.SEQ_RESERVATION_MAX) if quick else limits.SEQ_RESERVATION_MIN
-        )
+        reservation = min(4 * self.ceiling_margin, limits.SEQ_RESERVATION_MAX) if quick else limits.SEQ_RESERVATION_MIN
+        self.ceiling_margin = reservation // 2
         self._reserved_at_ms = now_ms
-        return last_seq + self._reservation
+        return last_seq + reservation
 
     def effective_priority(self, now_ms: int) -> int:
         return effective_priority(self.config, now_ms, self.last_read_ts)

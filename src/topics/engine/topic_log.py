@@ -96,21 +96,38 @@ class TopicLog:
     def append(self, batch: Batch, timestamps: Sequence[int]) -> bool:
         """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when that filled a block, so
         that another one was begun. Hot."""
-        blocks = self.blocks
-        begun = False
-        block = blocks[-1] if blocks else None
-        if not isinstance(block, Block) or block.last_seq != self.head_seq or self.is_full(block):
-            # Sealed, full, or before a lost range.
-            begun = block is not None
-            block = Block(self.head_seq + 1)
-            self.add_block(block)
-        block.extend(batch, timestamps)
+        blocks_before = len(self.blocks)
+        self._block_for_next().extend(batch, timestamps)
         count = len(batch.fragments)
         self.head_seq += count
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = timestamps[-1]
-        return begun
+        return 0 < blocks_before < len(self.blocks)
+
+    def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
+        """`append` for one record without meta. Hot."""
+        blocks_before = len(self.blocks)
+        self._block_for_next().add(fragment, size, node, tag, timestamp)
+        self.head_seq += 1
+        self.count += 1
+        self.bytes += size
+        self.last_ts = timestamp
+        return 0 < blocks_before < len(self.blocks)
+
+    def _block_for_next(self) -> Block:
+        """The block that takes the record after the head. Hot."""
+        blocks = self.blocks
+        block = blocks[-1] if blocks else None
+        if (
+            not isinstance(block, Block)
+            or block.first_seq + len(block.fragments) != self.head_seq + 1
+            or self.is_full(block)
+        ):
+            # Sealed, full, or before a lost range.
+            block = Block(self.head_seq + 1)
+            self.add_block(block)
+        return block
 
     def is_full(self, block: Block) -> bool:
         return (

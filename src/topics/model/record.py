@@ -44,13 +44,17 @@ class NewRecord(Struct, gc=False):
 
 def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta: bytes) -> tuple[bytes, int]:
     """The fragment, and where its `,"meta":` begins (0 without meta). Hot: once per record written."""
-    if node is None:
-        head = b'{"$seq":%d,"$ts":%d,"data":' % (seq, ts)
-    else:
-        head = b'{"$seq":%d,"$ts":%d,"$node":%b,"data":' % (seq, ts, _encode(node))
     if not meta:
-        return b"".join((head, data, b"}")), 0
+        return plain_fragment(seq, ts, node, data), 0
+    head = plain_fragment(seq, ts, node, b"")[:-1]
     return b"".join((head, data, b',"meta":', meta, b"}")), len(head) + len(data)
+
+
+def plain_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw) -> bytes:
+    """The fragment of a record without meta. Hot."""
+    if node is None:
+        return b'{"$seq":%d,"$ts":%d,"data":%b}' % (seq, ts, data)
+    return b'{"$seq":%d,"$ts":%d,"$node":%b,"data":%b}' % (seq, ts, _encode(node), data)
 
 
 def payload_of(fragment: bytes, meta_at: int, key: bytes | None = None) -> bytes:

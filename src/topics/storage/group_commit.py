@@ -27,7 +27,8 @@ from typing import Generic, TypeVar
 
 from topics.clock import Clock
 from topics.storage.errors import DiskFailed
-from topics.storage.unframed_write import SingleRecord, UnframedWrite, frames_of
+from topics.storage.frame import SingleRecord, single_frames
+from topics.storage.unframed_write import UnframedWrite
 from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
@@ -80,7 +81,7 @@ class CommitThread(Generic[Ticket]):
         self._queue_bytes_max = queue_bytes_max
         self._queue: deque[_Write[Ticket]] = deque()
         self._queued_bytes = 0
-        self._deferred: list[SingleRecord] = []
+        self.deferred: list[SingleRecord] = []
         self._submitted_lsn = writer.next_lsn
         self._trim_below_lsn = 0
         self._failure: DiskFailed | None = writer.failure
@@ -116,7 +117,7 @@ class CommitThread(Generic[Ticket]):
     @property
     def submitted_lsn(self) -> int:
         """The lsn after the last frame submitted, or deferred."""
-        return self._submitted_lsn + len(self._deferred)
+        return self._submitted_lsn + len(self.deferred)
 
     @property
     def failure(self) -> DiskFailed | None:
@@ -147,7 +148,7 @@ class CommitThread(Generic[Ticket]):
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
         all the same: who submits has asked `has_room` first.
         """
-        if self._deferred:
+        if self.deferred:
             self.submit_deferred()
         if self._failure is not None:
             raise self._failure.with_traceback(None)
@@ -169,15 +170,11 @@ class CommitThread(Generic[Ticket]):
                 self._changed.notify()
         return self._submitted_lsn
 
-    def defer(self, write: SingleRecord) -> None:
-        """Takes it, to be submitted soon. Hot."""
-        self._deferred.append(write)
-
     def submit_deferred(self) -> None:
-        deferred, self._deferred = self._deferred, []
+        deferred, self.deferred = self.deferred, []
         if deferred and self._failure is None:
             # A shard that failed meanwhile has lost them, as it has lost what was queued.
-            self.submit([frames_of(deferred)], len(deferred), False, None)
+            self.submit([single_frames(deferred)], len(deferred), False, None)
 
     def trim_below(self, lsn: int) -> None:
         """Have the files removed that hold only frames below `lsn`, at the next turn."""

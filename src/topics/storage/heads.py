@@ -91,9 +91,13 @@ class Heads:
             self._replace(bytes(self._map), 2 * len(self._offsets))
         self._offsets[topic_id] = offset
 
-    def note(self, topic_id: int, seq: int) -> None:
-        """Hot: once per write."""
-        _pack_slot(self._map, self._offsets[topic_id], topic_id, seq, topic_id ^ seq ^ _CHECK)
+    def note(self, topic_id: int, seq: int) -> bool:
+        """False when there is no room for the topic. Hot: once per write."""
+        offset = self._offsets.get(topic_id)
+        if offset is None:
+            return False
+        _pack_slot(self._map, offset, topic_id, seq, topic_id ^ seq ^ _CHECK)
+        return True
 
     def close(self) -> None:
         self._map = bytearray()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec import Raw
 from xxhash import xxh3_64_intdigest
 
 from topics.errors import StorageFailed, Throttled, TopicsError
@@ -157,13 +158,6 @@ class DiskJournal(Generic[T]):
     ) -> T | None:
         """Hot: once per write."""
         count = len(fragments)
-        if count == 1 and not gated and not delays:
-            self._heads.note(topic_id, first_seq)
-            self._shard(topic_id).defer((topic_id, first_seq, ts, fragments[0], meta_at[0], nodes[0], tags[0], key))
-            if not self._deferring:
-                self._deferring = True
-                self._at_turn_end(self._submit_deferred)
-            return None
         self._heads.note(topic_id, first_seq + count - 1)
         opening: list[bytes] = []
         if delays:
@@ -176,6 +170,21 @@ class DiskJournal(Generic[T]):
         ticket = self._new_ticket() if gated else None
         self._shard(topic_id).submit(write, len(opening) + count, gated, ticket)
         return ticket
+
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        """Hot: most writes are such."""
+        shard = self._shard_by_topic.get(topic_id)
+        if shard is None:
+            return False
+        if not shard.deferred and (shard.failure is not None or not shard.has_room):
+            return False  # asked once a turn: what is taken in one is queued as one piece
+        if not self._heads.note(topic_id, seq):
+            return False
+        shard.deferred.append((topic_id, seq, ts, node, tag, data))
+        if not self._deferring:
+            self._deferring = True
+            self._at_turn_end(self._submit_deferred)
+        return True
 
     def _submit_deferred(self) -> None:
         self._deferring = False

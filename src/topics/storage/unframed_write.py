@@ -1,36 +1,9 @@
-"""Writes on their way to the WAL, as what they were in the engine.
-
-Most are one record that nobody waits for: they become frames together, at the end of a turn of the loop, as one piece
-for the shard's thread: handed over one by one, to be framed there, two threads take turns at the same objects. A larger
-or gated write is framed by the thread, off the loop.
-"""
-
-from collections.abc import Iterable
+"""A write on its way to the WAL, as what it was in the engine: it is framed by the shard's thread, off the loop."""
 
 from msgspec import Struct
 
 from topics.model.record import payload_of
-from topics.storage.frame import HAS_NODE, HAS_TAG, Record, append_frame, append_frames
-
-SingleRecord = tuple[int, int, int, bytes, int, str | None, str | None, str | None]
-"""(topic_id, seq, ts, fragment, meta_at, node, tag, key) of a write of one record."""
-
-
-def frames_of(writes: Iterable[SingleRecord]) -> bytes:
-    """Hot: once per write."""
-    frames: list[bytes] = []
-    for topic_id, seq, ts, fragment, meta_at, given_node, given_tag, key in writes:
-        flags = 0
-        node = tag = b""
-        if given_node is not None:
-            node = given_node.encode()
-            flags = HAS_NODE
-        if given_tag is not None:
-            tag = given_tag.encode()
-            flags |= HAS_TAG
-        payload = payload_of(fragment, meta_at, None if key is None else key.encode())
-        frames.append(append_frame(topic_id, seq, ts, flags, node, tag, payload))
-    return b"".join(frames)
+from topics.storage.frame import Record, append_frames
 
 
 class UnframedWrite(Struct, frozen=True, gc=False):

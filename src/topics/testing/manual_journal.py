@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from topics.engine.journal import Commit
 from topics.errors import TopicsError
 from topics.model.config import TopicConfig
@@ -68,6 +70,9 @@ class ManualJournal:
         delays: Sequence[Delayed] = (),
     ) -> Commit | None:
         return self._commit(gated=gated)
+
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        return self.refusal is None
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

@@ -107,10 +107,8 @@ Body = TypeVar("Body")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-def _decoder(into: Any) -> msgspec.json.Decoder[Any]:
-    decoder = _decoders.get(into)
-    if decoder is None:
-        decoder = _decoders[into] = msgspec.json.Decoder(into)
+def _new_decoder(into: Any) -> msgspec.json.Decoder[Any]:
+    decoder = _decoders[into] = msgspec.json.Decoder(into)
     return decoder
 
 
@@ -120,7 +118,7 @@ def decode(body: bytes, into: type[Body]) -> Body:
         if not body.isascii():
             # Payloads are not decoded below, so this is where their UTF-8 is checked.
             body.decode()
-        request: Body = _decoder(into).decode(body)
+        request: Body = (_decoders.get(into) or _new_decoder(into)).decode(body)
     except msgspec.ValidationError as error:
         _refuse_field(str(error))
     except msgspec.DecodeError as error:

@@ -80,9 +80,9 @@ class HandingOver(RecordingApplication):
 
     def _hand_over(self, request: Request) -> Response:
         if request.path.endswith(b"/stream"):
-            return Streaming(self.owner, b"text/event-stream", SSE_HEADERS)
+            return Streaming(200, b"", b"text/event-stream", SSE_HEADERS, owner=self.owner)
         if request.path.endswith(b"/upgrade"):
-            return Upgrade(self.owner, SWITCHING)
+            return Upgrade(101, b"", owner=self.owner, head=SWITCHING)
         return Response(200, echo(request))
 
     async def _later(self, request: Request) -> Response:

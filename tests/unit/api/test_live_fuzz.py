@@ -249,9 +249,9 @@ class LiveApplication(RecordingApplication):
 
     def _answer(self, request: Request) -> Response:
         if request.path == b"/ws" and request.offers_upgrade:
-            return Upgrade(self._server.web_socket(), SWITCHING)
+            return Upgrade(101, b"", owner=self._server.web_socket(), head=SWITCHING)
         if request.path == b"/watch":
-            return Streaming(self._server.watch_stream(), b"text/event-stream")
+            return Streaming(200, b"", b"text/event-stream", owner=self._server.watch_stream())
         return Response(200, echo(request))
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from topics.engine.journal import Commit
 from topics.errors import StorageFailed, TopicsError
 from topics.model.config import TopicConfig
@@ -106,6 +108,13 @@ class HeldJournal:
     ) -> Commit | None:
         self.keys.append(key)
         return self._take("append", topic_id, gated=gated)
+
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        if self.refusal is not None:
+            return False
+        self.keys.append(None)
+        self._take("append", topic_id, gated=False)
+        return True
 
     def delete_records(
         self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool

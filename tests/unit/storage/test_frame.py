@@ -1,11 +1,10 @@
 """The WAL frame and the payload blob, byte for byte."""
 
-import struct
-
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
+from wal_frames import frame_of
 
 from topics.model.payload import join_payload, split_payload
 from topics.storage.frame import (
@@ -15,27 +14,19 @@ from topics.storage.frame import (
     HAS_TAG,
     OVERHEAD_BYTES,
     FrameKind,
-    append_frame,
+    SingleRecord,
     append_frames,
     control_frame,
+    single_frames,
 )
 from topics.storage.wal_mark import file_mark, sync_mark
 
 JSON = st.binary(min_size=1).filter(lambda text: b"\x00" not in text)
 
 
-def by_hand(kind: int, flags: int, topic: int, seq: int, ts: int, *fields: bytes) -> bytes:
-    node, tag, data = fields
-    body = struct.pack("<B", kind) + struct.pack("<B", flags)
-    body += struct.pack("<Q", topic) + struct.pack("<Q", seq) + struct.pack("<Q", ts)
-    body += struct.pack("<H", len(node)) + struct.pack("<H", len(tag)) + struct.pack("<I", len(data))
-    body += node + tag + data
-    return struct.pack("<I", len(body) + 8) + body + struct.pack("<Q", xxhash.xxh3_64(body).intdigest())
-
-
 def test_an_append_frame_has_the_documented_bytes() -> None:
-    frame = append_frame(10, 4096, 1748470000123, HAS_TAG | HAS_NODE | DURABLE, b"n7", b"tag", b'{"a":1}')
-    assert frame == by_hand(1, 7, 10, 4096, 1748470000123, b"n7", b"tag", b'{"a":1}')
+    [frame] = append_frames(10, 4096, 1748470000123, [(b"n7", b"tag", b'{"a":1}')], durable=True)
+    assert frame == frame_of(1, 7, 10, 4096, 1748470000123, b"n7", b"tag", b'{"a":1}')
     assert frame[:6].hex() == "36000000" + "01" + "07"
     assert frame[6:14].hex() == "0a00000000000000"
     assert frame[30:38].hex() == "0200" + "0300" + "07000000"
@@ -61,23 +52,37 @@ def test_the_frame_types_have_the_documented_numbers() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in FrameKind if kind is not FrameKind.APPEND])
 def test_a_control_frame_carries_its_body_as_data(kind: FrameKind) -> None:
-    assert control_frame(kind, 3, 0, 99, b"body") == by_hand(kind, 0, 3, 0, 99, b"", b"", b"body")
+    assert control_frame(kind, 3, 0, 99, b"body") == frame_of(kind, 0, 3, 0, 99, b"", b"", b"body")
 
 
 def test_marks_are_checkpoint_frames_with_a_json_body() -> None:
-    assert file_mark(2, 7) == by_hand(8, 0, 0, 0, 0, b"", b"", b'{"format":1,"shard":2,"first_lsn":7}')
-    assert sync_mark(4096) == by_hand(8, 0, 0, 0, 0, b"", b"", b'{"synced_bytes":4096}')
+    assert file_mark(2, 7) == frame_of(8, 0, 0, 0, 0, b"", b"", b'{"format":1,"shard":2,"first_lsn":7}')
+    assert sync_mark(4096) == frame_of(8, 0, 0, 0, 0, b"", b"", b'{"synced_bytes":4096}')
 
 
 def test_every_frame_of_a_batch_but_the_last_says_that_it_goes_on() -> None:
     records = [(None, None, b"1"), (b"", b"t", b"2"), (b"n", None, b"3")]
     assert append_frames(5, 100, 9, records, durable=True) == [
-        by_hand(1, DURABLE | BATCH_CONTINUES, 5, 100, 9, b"", b"", b"1"),
-        by_hand(1, DURABLE | BATCH_CONTINUES | HAS_NODE | HAS_TAG, 5, 101, 9, b"", b"t", b"2"),
-        by_hand(1, DURABLE | HAS_NODE, 5, 102, 9, b"n", b"", b"3"),
+        frame_of(1, DURABLE | BATCH_CONTINUES, 5, 100, 9, b"", b"", b"1"),
+        frame_of(1, DURABLE | BATCH_CONTINUES | HAS_NODE | HAS_TAG, 5, 101, 9, b"", b"t", b"2"),
+        frame_of(1, DURABLE | HAS_NODE, 5, 102, 9, b"n", b"", b"3"),
     ]
-    assert append_frames(5, 100, 9, [(None, None, b"1")], durable=False) == [by_hand(1, 0, 5, 100, 9, b"", b"", b"1")]
+    assert append_frames(5, 100, 9, [(None, None, b"1")], durable=False) == [frame_of(1, 0, 5, 100, 9, b"", b"", b"1")]
     assert append_frames(5, 100, 9, [], durable=False) == []
+
+
+@pytest.mark.parametrize("node", [None, "", "n", "węzeł"])
+@pytest.mark.parametrize("tag", [None, "", "t", "żółw"])
+def test_a_write_of_one_record_is_framed_as_in_a_batch(tag: str | None, node: str | None) -> None:
+    record = (None if node is None else node.encode(), None if tag is None else tag.encode(), b'{"a": 1.0}')
+    framed = single_frames([(5, 7, 9, node, tag, Raw(b'{"a": 1.0}'))])
+    assert [framed] == append_frames(5, 7, 9, [record], durable=False)
+
+
+def test_frames_of_several_writes_follow_each_other() -> None:
+    writes: list[SingleRecord] = [(5, 7, 9, None, None, Raw(b"1")), (6, 1, 8, "n", None, Raw(b"[2]"))]
+    assert single_frames(writes) == frame_of(1, 0, 5, 7, 9, b"", b"", b"1") + frame_of(1, 2, 6, 1, 8, b"n", b"", b"[2]")
+    assert single_frames([]) == b""
 
 
 def test_a_payload_has_the_documented_bytes() -> None:

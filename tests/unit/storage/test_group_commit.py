@@ -4,10 +4,10 @@ import errno
 import queue
 
 import pytest
+from wal_frames import append_frame
 
 from topics.clock import SystemClock
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import append_frame
 from topics.storage.group_commit import SYNC_BUCKETS_US, CommitThread, SyncHistogram
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import ShardWriter, wal_files

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import DEFAULT_CONFIG
@@ -86,6 +87,11 @@ class Journalled:
             gated=gated,
         )
 
+    def append_single(self, topic_id: int = 7, seq: int = 1) -> bool:
+        self.heads.make_room(topic_id)
+        self.journal.admit(topic_id)
+        return self.journal.append_single(topic_id, seq, 1000, None, None, Raw(b"%d" % seq))
+
     def end_turn(self) -> None:
         while self.at_turn_end:
             self.at_turn_end.pop(0)()
@@ -126,7 +132,7 @@ def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
 
 def test_writes_nobody_waits_for_are_submitted_together_when_the_turn_ends(at: Journalled) -> None:
     for topic_id in (7, 8):
-        assert at.append(topic_id=topic_id, gated=False) is None
+        assert at.append_single(topic_id)
     assert (at.shards[0].queue_depth, at.shards[0].submitted_lsn) == (0, 2)
     at.end_turn()
     assert (at.shards[0].queue_depth, at.shards[0].submitted_lsn) == (1, 2)
@@ -135,7 +141,7 @@ def test_writes_nobody_waits_for_are_submitted_together_when_the_turn_ends(at: J
 
 @pytest.mark.parametrize("then", ["a gated write", "a larger write", "an operation", "closing"])
 def test_what_comes_next_comes_after_them(at: Journalled, then: str) -> None:
-    at.append(topic_id=7, gated=False)
+    at.append_single()
     if then == "a gated write":
         at.append(topic_id=8, gated=True)
     elif then == "a larger write":
@@ -153,14 +159,33 @@ def test_what_comes_next_comes_after_them(at: Journalled, then: str) -> None:
 
 
 def test_a_shard_that_failed_meanwhile_has_lost_them(at: Journalled) -> None:
-    at.append(gated=False)
     at.disk.fail_at(at.disk.mutating_calls + 1, errno.EIO)
     at.shards[0].submit([b"x"], 1, True, Ticket())
+    assert at.append_single()
     at.shards[0].step()
     assert at.shards[0].failure is not None
-    at.append(gated=False)
     at.end_turn()
     assert at.shards[0].queue_depth == 0
+
+
+def test_a_single_record_is_left_to_others_where_it_could_not_be_taken(at: Journalled) -> None:
+    assert not at.journal.append_single(7, 1, 1000, None, None, Raw(b"1"))  # nothing of this topic came before
+    at.journal.barrier_of(7)
+    assert not at.journal.append_single(7, 1, 1000, None, None, Raw(b"1"))  # there is no place for its head
+    assert at.append_single()
+    at.fail()
+    assert not at.journal.append_single(7, 2, 1000, None, None, Raw(b"2"))
+    assert at.heads.read() == {7: 1}
+
+
+def test_a_single_record_is_not_taken_when_too_much_waits() -> None:
+    at = Journalled(queue_writes_max=1)
+    assert at.append_single(seq=1)
+    assert at.append_single(seq=2)  # one piece with the first
+    at.end_turn()
+    assert not at.journal.append_single(7, 3, 1000, None, None, Raw(b"3"))
+    at.step()
+    assert at.append_single(seq=3)
 
 
 def test_a_delay_is_part_of_its_write(at: Journalled) -> None:

@@ -1,29 +1,12 @@
-"""A write becomes the frames that recovery reads back, whichever way they are made."""
+"""A write becomes the frames that recovery reads back."""
 
 import pytest
 
 from topics.storage.frame import append_frames
-from topics.storage.unframed_write import UnframedWrite, frames_of
+from topics.storage.unframed_write import UnframedWrite
 
 PLAIN = b'{"$seq":7,"$ts":9,"data":{"a": 1.0}}'
 WITH_META = b'{"$seq":7,"$ts":9,"$node":"n","data":2,"meta":{"k":"v"}}'
-
-
-@pytest.mark.parametrize("key", [None, "key"])
-@pytest.mark.parametrize("node", [None, "n", "węzeł"])
-@pytest.mark.parametrize("tag", [None, "t", "żółw"])
-@pytest.mark.parametrize("fragment", [PLAIN, WITH_META], ids=["plain", "meta"])
-def test_a_write_of_one_record_is_framed_as_in_a_batch(
-    fragment: bytes, tag: str | None, node: str | None, key: str | None
-) -> None:
-    meta_at = max(fragment.find(b',"meta":'), 0)
-    as_batch = UnframedWrite(5, 7, 9, [fragment], [meta_at], [node], [tag], key, False, [])
-    assert [frames_of([(5, 7, 9, fragment, meta_at, node, tag, key)])] == as_batch.frames()
-
-
-def test_frames_of_several_writes_follow_each_other() -> None:
-    one, other = (5, 7, 9, PLAIN, 0, None, None, None), (6, 1, 9, PLAIN, 0, None, None, None)
-    assert frames_of([one, other]) == frames_of([one]) + frames_of([other])
 
 
 @pytest.mark.parametrize("durable", [False, True])

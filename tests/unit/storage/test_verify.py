@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec import Raw, structs
+from wal_frames import append_frame
 
 from topics.model.gap import GapReason, LostRange
 from topics.model.image import RouterImage, TopicImage
@@ -12,7 +13,6 @@ from topics.model.router import RouterSettings
 from topics.storage import paths, snapshot
 from topics.storage.errors import NoDataDirectory
 from topics.storage.findings import Severity
-from topics.storage.frame import append_frame
 from topics.storage.state import decode_state, encode_state, encode_topic
 from topics.storage.verify import Report, verify_directory
 from topics.testing.fake_clock import FakeClock

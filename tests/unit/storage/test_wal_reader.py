@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wal_frames import append_frame
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import (
@@ -13,7 +14,6 @@ from topics.storage.frame import (
     HAS_NODE,
     HAS_TAG,
     FrameKind,
-    append_frame,
     append_frames,
     control_frame,
 )

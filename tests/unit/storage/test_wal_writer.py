@@ -4,10 +4,11 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from wal_frames import append_frame
 
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, DiskFailed
-from topics.storage.frame import append_frame, append_frames
+from topics.storage.frame import append_frames
 from topics.storage.wal_mark import file_mark, sync_mark
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import ShardWriter, truncate_tail, wal_files

@@ -76,7 +76,7 @@ class BulkHandlers:
         stream = ExportStream(
             self._engine, topic, from_seq, to_seq, _FORMATS[media_type], self._off_loop, self._call_later, release
         )
-        return Streaming(stream, media_type, _EXPORT_HEADERS)
+        return Streaming(200, b"", media_type, _EXPORT_HEADERS, owner=stream)
 
 
 def _export_type(accept: bytes | None) -> bytes:

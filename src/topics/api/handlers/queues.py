@@ -106,7 +106,7 @@ class QueueHandlers:
         release = self._connections.enter(call.key)
         claimer = claimer._replace(connection=self._desk.new_connection())
         stream = WorkStream(self._desk, topic, claimer, self._clock, self._call_later, release)
-        return Streaming(stream, SSE_CONTENT_TYPE, SSE_HEADERS)
+        return Streaming(200, b"", SSE_CONTENT_TYPE, SSE_HEADERS, owner=stream)
 
     def _claimer(self, node: str, count_max: int, lease_ms: int | None) -> Claimer:
         byte_length(node, self._node_bytes_max, "node")

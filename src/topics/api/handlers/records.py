@@ -23,7 +23,7 @@ from topics.errors import InvalidRequest, Throttled
 from topics.model.config import Durability, clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
-from topics.wire.render import diff_reply, write_reply
+from topics.wire.render import diff_reply, single_write_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import DeleteRecordsResponse
 
@@ -39,6 +39,16 @@ class RecordHandlers:
         """Hot."""
         body = call.body(WriteRequest)
         request = call.request
+        if (
+            len(body.records) == 1
+            and body.idempotency_key is None
+            and body.producer is None
+            and not request.query
+            and b"idempotency-key" not in request.headers
+        ):
+            seq = self._engine.append_single(call.name, body.records[0], body.node)
+            if seq:
+                return Response(200, single_write_reply(call.name, seq, call.elapsed_ms()))
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)

@@ -89,7 +89,7 @@ class WatchHandlers:
         if cursors is not None:
             session.rewind(cursors)
         stream = WatchStream(self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release)
-        return Streaming(stream, SSE_CONTENT_TYPE, SSE_HEADERS)
+        return Streaming(200, b"", SSE_CONTENT_TYPE, SSE_HEADERS, owner=stream)
 
 
 def _go_on(positions: dict[str, Position], cursor: str) -> None:

@@ -28,11 +28,11 @@ class WebSocketHandlers:
             raise UpgradeRequired("this path speaks WebSocket: open it with a WebSocket client")
         accept = accept_key(check_handshake(request))
         connection = self._new_connection(call, self._connections.enter(call.key))
-        return Upgrade(
-            connection,
+        head = (
             b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n"
-            b"sec-websocket-accept: %b\r\n\r\n" % accept.encode(),
+            b"sec-websocket-accept: %b\r\n\r\n" % accept.encode()
         )
+        return Upgrade(101, b"", owner=connection, head=head)
 
 
 class Tasks:
