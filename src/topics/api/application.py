@@ -14,7 +14,7 @@ from topics.api.error_mapping import is_internal, render_error, render_internal_
 from topics.api.http import Request, Response
 from topics.api.query import Query
 from topics.api.quotas import InFlight
-from topics.api.readiness import Readiness
+from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
 from topics.clock import Clock
 from topics.delivery.commits import committed
@@ -74,7 +74,7 @@ class ApiApplication:
 
     def _authorise(self, request: Request) -> tuple[Route, Call]:
         route, name, item = self._routes.find(request.method, request.path)
-        if not route.always:
+        if self._readiness.phase is not Phase.READY and not route.always:
             self._readiness.require()
         key = ANYBODY
         if self._has_keys:

@@ -199,9 +199,10 @@ class Block:
 
     def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
         """One record without meta. Hot: most writes are one."""
+        fragments = self.fragments
         if tag is not None:
-            self._index_tag(tag, len(self.fragments))
-        self.fragments.append(fragment)
+            self._index_tag(tag, len(fragments))
+        fragments.append(fragment)
         self.timestamps.append(timestamp)
         self.sizes.append(size)
         self.nodes.append(node)

@@ -47,7 +47,9 @@ class SingleAppend(RouterOperations):
                 return 0
             size += len(node)
         seq = topic.assigned_seq + 1
-        ts = max(self._clock.now_ms(), topic.assigned_ts)
+        ts = self._clock.now_ms()
+        if ts < topic.assigned_ts:
+            ts = topic.assigned_ts
         durability = topic.config.durability
         if durability is not Durability.EPHEMERAL:
             if durability is Durability.DISK and topic.ceiling - seq < topic.ceiling_margin:

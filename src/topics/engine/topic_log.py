@@ -119,14 +119,13 @@ class TopicLog:
         """The block that takes the record after the head. Hot."""
         blocks = self.blocks
         block = blocks[-1] if blocks else None
-        if (
-            not isinstance(block, Block)
-            or block.first_seq + len(block.fragments) != self.head_seq + 1
-            or self.is_full(block)
-        ):
-            # Sealed, full, or before a lost range.
-            block = Block(self.head_seq + 1)
-            self.add_block(block)
+        if isinstance(block, Block) and not block.closed and block.written_bytes < self._block_bytes_max:
+            count = len(block.fragments)
+            if count < self._block_events_max and block.first_seq + count > self.head_seq:
+                return block
+        # Sealed, full, or before a lost range.
+        block = Block(self.head_seq + 1)
+        self.add_block(block)
         return block
 
     def is_full(self, block: Block) -> bool:
