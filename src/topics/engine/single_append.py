@@ -48,8 +48,7 @@ class SingleAppend(RouterOperations):
             size += len(node)
         seq = topic.assigned_seq + 1
         ts = self._clock.now_ms()
-        if ts < topic.assigned_ts:
-            ts = topic.assigned_ts
+        ts = max(ts, topic.assigned_ts)
         durability = topic.config.durability
         if durability is not Durability.EPHEMERAL:
             if durability is Durability.DISK and topic.ceiling - seq < topic.ceiling_margin:

@@ -4,7 +4,7 @@ One turn (`step`): take everything queued, write it in one piece, then sync if a
 that, or if unsynced bytes have waited `sync_interval_ms`. So a lone write is synced at once, and whatever
 arrives while a sync runs shares the next one; there is no timer on that path.
 
-Writes of one record that ask for no sync may be deferred (`defer`): they are submitted together, by `submit_deferred`
+Writes of one record that ask for no sync may be put into `deferred`: they become frames together, in `submit_deferred`
 at the end of the turn of whoever submits, and in any case before what is submitted next.
 
 Writes that do not ask for a sync wake a parked thread once and are then gathered for `write_gap_ms`,
@@ -28,13 +28,12 @@ from typing import Generic, TypeVar
 from topics.clock import Clock
 from topics.storage.errors import DiskFailed
 from topics.storage.frame import SingleRecord, single_frames
-from topics.storage.unframed_write import UnframedWrite
 from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
 
-_Write = tuple[list[bytes] | UnframedWrite, int, bool, Ticket | None]
-"""(content, frame_count, needs_sync, ticket)"""
+_Write = tuple[bytes, int, bool, Ticket | None]
+"""(frames, frame_count, needs_sync, ticket)"""
 
 SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 
@@ -139,11 +138,8 @@ class CommitThread(Generic[Ticket]):
         """How full the queue is: 1 when the next write would be refused."""
         return max(len(self._queue) / self._queue_writes_max, self._queued_bytes / self._queue_bytes_max)
 
-    def submit(
-        self, content: list[bytes] | UnframedWrite, frame_count: int, needs_sync: bool, ticket: Ticket | None
-    ) -> int:
-        """Queue whole batches of frames, or a write that becomes one. Returns the lsn after the last one. Hot; never
-        blocks on the disk.
+    def submit(self, frames: bytes, frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
+        """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
 
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
         all the same: who submits has asked `has_room` first.
@@ -155,16 +151,16 @@ class CommitThread(Generic[Ticket]):
         if self._closing:
             raise ValueError("submit after close")
         self._submitted_lsn += frame_count
-        self._queued_bytes += content.size if isinstance(content, UnframedWrite) else sum(map(len, content))
+        self._queued_bytes += len(frames)
         if not needs_sync:
             # Without the lock, which the thread would have to hand over each time: it is gathering, and looks into the
             # queue after it has said that it is no more.
-            self._queue.append((content, frame_count, needs_sync, ticket))
+            self._queue.append((frames, frame_count, needs_sync, ticket))
             if self._gathering and self.has_room:
                 return self._submitted_lsn
         with self._guard:
             if needs_sync:
-                self._queue.append((content, frame_count, needs_sync, ticket))
+                self._queue.append((frames, frame_count, needs_sync, ticket))
                 self._sync_wanted = True
             if self._parked:
                 self._changed.notify()
@@ -174,7 +170,7 @@ class CommitThread(Generic[Ticket]):
         deferred, self.deferred = self.deferred, []
         if deferred and self._failure is None:
             # A shard that failed meanwhile has lost them, as it has lost what was queued.
-            self.submit([single_frames(deferred)], len(deferred), False, None)
+            self.submit(single_frames(deferred), len(deferred), False, None)
 
     def trim_below(self, lsn: int) -> None:
         """Have the files removed that hold only frames below `lsn`, at the next turn."""
@@ -241,11 +237,9 @@ class CommitThread(Generic[Ticket]):
         self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
         if not self._writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
-        chunks: list[bytes] = []
-        for content, _, _, _ in writes:
-            chunks += content.frames() if isinstance(content, UnframedWrite) else content
-        if chunks:
-            self._writer.write(chunks, sum(write[1] for write in writes))
+        frame_count = sum(write[1] for write in writes)
+        if frame_count:
+            self._writer.write([write[0] for write in writes], frame_count)
         return any(write[2] for write in writes)
 
     def _sync(self) -> None:

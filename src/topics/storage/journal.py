@@ -26,12 +26,12 @@ from topics.model.operation import (
     TopicCreated,
     TopicDeleted,
 )
+from topics.model.record import payload_of
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import BATCH_CONTINUES, FrameKind, control_frame
+from topics.storage.frame import BATCH_CONTINUES, FrameKind, Record, append_frames, control_frame
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
-from topics.storage.unframed_write import UnframedWrite
 
 _encode = msgspec.json.encode
 _QUEUE_FULL_RETRY_AFTER_S = 1
@@ -87,13 +87,13 @@ class DiskJournal(Generic[T]):
 
     def barrier(self) -> list[T]:
         """A ticket for each shard, resolved when all handed over so far is durable."""
-        return [self._submit(shard, [], 0, gated=True) for shard in self._shards]  # type: ignore[misc]
+        return [self._submit(shard, b"", 0, gated=True) for shard in self._shards]  # type: ignore[misc]
 
     def barrier_of(self, topic_id: int) -> T | None:
         shard = self._shard(topic_id)
         if shard.failure is not None:
             return self._new_ticket()  # never done: nothing becomes durable any more
-        return self._submit(shard, [], 0, gated=True)
+        return self._submit(shard, b"", 0, gated=True)
 
     def admit(self, topic_id: int) -> None:
         shard = self._shard(topic_id)
@@ -159,17 +159,25 @@ class DiskJournal(Generic[T]):
         """Hot: once per write."""
         count = len(fragments)
         self._heads.note(topic_id, first_seq + count - 1)
-        opening: list[bytes] = []
+        records: list[Record] = [
+            (
+                None if node is None else node.encode(),
+                None if tag is None else tag.encode(),
+                payload_of(fragment, at),
+            )
+            for fragment, at, node, tag in zip(fragments, meta_at, nodes, tags, strict=True)
+        ]
+        if key is not None:
+            # The last record of a write carries its key.
+            records[-1] = (*records[-1][:2], payload_of(fragments[-1], meta_at[-1], key.encode()))
+        frames = append_frames(topic_id, first_seq, ts, records, durable=gated)
         if delays:
             # They open the batch, so that a crash takes them with it: its seqs may be given out again.
-            opening = [
+            frames = [
                 control_frame(FrameKind.LEASE, topic_id, 0, ts, _encode(delayed), flags=BATCH_CONTINUES)
                 for delayed in delays
-            ]
-        write = UnframedWrite(topic_id, first_seq, ts, fragments, meta_at, nodes, tags, key, gated, opening)
-        ticket = self._new_ticket() if gated else None
-        self._shard(topic_id).submit(write, len(opening) + count, gated, ticket)
-        return ticket
+            ] + frames
+        return self._submit(self._shard(topic_id), b"".join(frames), len(frames), gated=gated)
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
         """Hot: most writes are such."""
@@ -217,9 +225,9 @@ class DiskJournal(Generic[T]):
     def _control(self, kind: FrameKind, topic_id: int, ts: int, body: object, *, gated: bool) -> T | None:
         # An operation on a topic routers copy to says how far they were.
         frame = control_frame(kind, topic_id, self._forwarded.get(topic_id, 0), ts, _encode(body))
-        return self._submit(self._shard(topic_id), [frame], 1, gated=gated)
+        return self._submit(self._shard(topic_id), frame, 1, gated=gated)
 
-    def _submit(self, shard: CommitThread[T], frames: list[bytes], count: int, *, gated: bool) -> T | None:
+    def _submit(self, shard: CommitThread[T], frames: bytes, count: int, *, gated: bool) -> T | None:
         ticket = self._new_ticket() if gated else None
         shard.submit(frames, count, gated, ticket)
         return ticket

@@ -62,7 +62,7 @@ def test_a_late_loop_widens_commits_and_defers_pushes_until_it_is_over(at: Press
 def test_the_fullest_queue_to_the_disk_counts(at: Pressed) -> None:
     at.shards[1]._queue_writes_max = 2
     while at.shards[1].queue_depth < 2:
-        at.shards[1].submit([], 0, False, None)
+        at.shards[1].submit(b"", 0, False, None)
     at.sample(times=SAMPLES)
     assert at.server.store.wal_backlog_share == 1.0
     assert at.governor.pressure > limits.DEFER_PRESSURE_MIN

@@ -53,7 +53,7 @@ class Shard:
         self.errors.append(error)
 
     def submit(self, seq: int, needs_sync: bool = True) -> int:
-        return self.commit.submit([frame(seq)], 1, needs_sync, str(seq))
+        return self.commit.submit(frame(seq), 1, needs_sync, str(seq))
 
     @property
     def calls(self) -> int:
@@ -116,7 +116,7 @@ def test_a_sync_asked_for_by_one_covers_those_before_it() -> None:
 
 def test_a_write_without_a_ticket_is_durable_without_a_report() -> None:
     shard = Shard()
-    shard.commit.submit([frame(1)], 1, True, None)
+    shard.commit.submit(frame(1), 1, True, None)
     shard.commit.step()
     assert shard.durable == []
     assert shard.found_after_power_cut() == [1]
@@ -239,12 +239,12 @@ def test_a_running_thread_reports_every_ticket_once_and_in_order() -> None:
     )
     commit.start("wal-0")
     # Alone, the first is answered without anything else arriving, whether it asks for a sync or not.
-    commit.submit([frame(1)], 1, True, 1)
+    commit.submit(frame(1), 1, True, 1)
     assert reports.get(timeout=10) == [1]
-    commit.submit([frame(2)], 1, False, 2)
+    commit.submit(frame(2), 1, False, 2)
     assert reports.get(timeout=10) == [2]
     for seq in range(3, 1001):
-        commit.submit([frame(seq)], 1, seq % 3 == 0, seq)
+        commit.submit(frame(seq), 1, seq % 3 == 0, seq)
     commit.close()
     reported = []
     while not reports.empty():

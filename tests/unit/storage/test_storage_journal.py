@@ -160,7 +160,7 @@ def test_what_comes_next_comes_after_them(at: Journalled, then: str) -> None:
 
 def test_a_shard_that_failed_meanwhile_has_lost_them(at: Journalled) -> None:
     at.disk.fail_at(at.disk.mutating_calls + 1, errno.EIO)
-    at.shards[0].submit([b"x"], 1, True, Ticket())
+    at.shards[0].submit(b"x", 1, True, Ticket())
     assert at.append_single()
     at.shards[0].step()
     assert at.shards[0].failure is not None
@@ -226,9 +226,10 @@ def test_acked_jobs_are_one_delete(at: Journalled) -> None:
     assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.DELETE, b'{"seqs":[4,9],"node":"w"}')]
 
 
-def test_the_last_record_of_a_write_carries_its_key(at: Journalled) -> None:
-    at.append(count=3, key="ä")
-    assert [split_payload(frame[7])[2] for frame in at.frames()] == [None, None, "ä".encode()]
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_last_record_of_a_write_carries_its_key(at: Journalled, count: int) -> None:
+    at.append(count=count, key="ä")
+    assert [split_payload(frame[7])[2] for frame in at.frames()] == [None] * (count - 1) + ["ä".encode()]
 
 
 @pytest.mark.parametrize(
