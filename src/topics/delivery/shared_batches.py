@@ -1,21 +1,36 @@
 """Batches of one topic read once for all watchers that stand at the same place and want the same.
 
+Each watcher may have nodes of its own, whose records it does not get. Near the head, where a crowd stands, all share
+one batch nevertheless, but for those who wrote something of it.
+
 Lives for one serving of the topic, in which nothing changes.
 """
 
+from topics import limits
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
 from topics.model.read_options import ReadOptions
+from topics.model.record import node_of
+
+NOBODY: frozenset[str] = frozenset()
 
 
 class SharedBatch:
     """A batch and the texts made from it, each made by the first who needs it."""
 
-    __slots__ = ("batch", "texts")
+    __slots__ = ("_nodes", "batch", "texts")
 
     def __init__(self, batch: ReadBatch) -> None:
         self.batch = batch
         self.texts: dict[object, bytes] = {}
+        self._nodes: set[str | None] | None = None
+
+    @property
+    def nodes(self) -> set[str | None]:
+        """Who wrote its records."""
+        if self._nodes is None:
+            self._nodes = set(map(node_of, self.batch.fragments))
+        return self._nodes
 
 
 class SharedBatches:
@@ -28,7 +43,17 @@ class SharedBatches:
         self.fresh = False
         self._read: dict[tuple[int, ReadOptions], SharedBatch] = {}
 
-    def read(self, from_seq: int, options: ReadOptions) -> SharedBatch:
+    def read(self, from_seq: int, options: ReadOptions, own_nodes: frozenset[str] = NOBODY) -> SharedBatch:
+        """The next batch, without records of `own_nodes`; `options` name none."""
+        if not own_nodes:
+            return self._batch(from_seq, options)
+        if self.topic.log.head_seq - from_seq <= limits.OWN_NODES_SHARED_SEQS_MAX:
+            of_all = self._batch(from_seq, options)
+            if of_all.nodes.isdisjoint(own_nodes):
+                return of_all
+        return self._batch(from_seq, options._replace(own_nodes=own_nodes))
+
+    def _batch(self, from_seq: int, options: ReadOptions) -> SharedBatch:
         key = (from_seq, options)
         shared = self._read.get(key)
         if shared is None:

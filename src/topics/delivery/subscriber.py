@@ -9,7 +9,7 @@ from typing import Protocol
 
 from topics import limits
 from topics.delivery.hub import Hub
-from topics.delivery.shared_batches import SharedBatch, SharedBatches
+from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
 from topics.engine.topic import Topic
@@ -48,7 +48,7 @@ class Sink(Protocol):
 class Feed:
     """One topic of a subscriber. `cursor` is the last seq dealt with."""
 
-    __slots__ = ("caught_up", "cursor", "options", "recreated", "started", "strong", "topic")
+    __slots__ = ("caught_up", "cursor", "options", "own_nodes", "recreated", "started", "strong", "topic")
 
     def __init__(
         self, topic: Topic, cursor: int, options: ReadOptions, *, strong: bool = False, recreated: bool = False
@@ -56,7 +56,8 @@ class Feed:
         """`recreated`: the cursor is of an earlier topic of this name."""
         self.topic = topic
         self.cursor = cursor
-        self.options = options
+        self.options = options._replace(own_nodes=NOBODY)
+        self.own_nodes = options.own_nodes
         self.strong = strong
         self.recreated = recreated
         self.caught_up = False
@@ -139,8 +140,6 @@ class Subscriber:
             self._engine.refresh(topic)
             shared.fresh = True
         options = feed.options
-        if options.own_nodes and not topic.config.dedupe_node:
-            options = options._replace(own_nodes=frozenset())
         if feed.strong:
             options = options._replace(to_seq=self._engine.durable_seq(topic))
         if feed.recreated:
@@ -149,7 +148,7 @@ class Subscriber:
             sink.tombstone(feed, Gap(1, log.head_seq, GapReason.RECREATED), log.earliest_seq, log.head_seq, first=True)
             feed.started = True
         from_seq = feed.cursor
-        read = shared.read(from_seq, options)
+        read = shared.read(from_seq, options, feed.own_nodes if topic.config.dedupe_node else NOBODY)
         batch = read.batch
         if batch.gap is not None:
             from_seq = log.earliest_seq - 1 if batch.gap.reason is GapReason.RECREATED else batch.gap.gap_to

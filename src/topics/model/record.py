@@ -12,7 +12,7 @@ the keys is therefore part of this module's contract: `meta`, when present, come
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from topics import limits
 from topics.model.payload import join_payload, split_payload
@@ -42,6 +42,13 @@ class NewRecord(Struct, gc=False):
     delay_ms: Delay = 0
 
 
+class _Origin(Struct, gc=False):
+    node: str | None = field(name="$node", default=None)
+
+
+_decode_origin = msgspec.json.Decoder(_Origin).decode
+
+
 def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta: bytes) -> tuple[bytes, int]:
     """The fragment, and where its `,"meta":` begins (0 without meta). Hot: once per record written."""
     if not meta:
@@ -69,6 +76,11 @@ def fragment_of(seq: int, ts: int, node: str | None, payload: bytes) -> tuple[by
     """The reverse: the fragment of a record that comes from the disk, and where its meta begins."""
     data, meta, _ = split_payload(payload)
     return render_fragment(seq, ts, node, data, meta or b"")
+
+
+def node_of(fragment: bytes) -> str | None:
+    """Who wrote the record, of any rendering."""
+    return _decode_origin(fragment).node
 
 
 def with_tag(fragment: bytes, tag: str) -> bytes:

@@ -2,10 +2,12 @@
 
 import pytest
 
+from topics import limits
 from topics.delivery.shared_batches import SharedBatches
 from topics.delivery.watch_session import Position, WatchOptions, WatchSessions
 from topics.delivery.watch_stream import WatchStream
 from topics.model.read_options import ReadOptions
+from topics.model.record import node_of, render_fragment, with_tag, without_data, without_meta
 from topics.testing.fake_channel import FakeChannel
 from topics.testing.live_stage import LiveStage, read_options
 
@@ -23,7 +25,6 @@ def test_the_same_place_is_read_once() -> None:
     [
         (2, read_options()),
         (1, read_options(limit=1)),
-        (1, read_options(own=("n",))),
         (1, read_options()._replace(include_tags=True)),
         (1, read_options()._replace(include_meta=False)),
         (1, read_options()._replace(include_data=False)),
@@ -37,6 +38,38 @@ def test_another_place_or_another_wish_is_another_batch(other: tuple[int, ReadOp
     stage.write(count=3)
     shared = SharedBatches(topic)
     assert shared.read(1, read_options()) is not shared.read(*other)
+
+
+def test_whoever_wrote_nothing_of_a_batch_shares_it() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+    stage.write(node="me")
+    stage.write(node="you")
+    shared = SharedBatches(topic)
+    of_all = shared.read(0, read_options())
+    assert len(of_all.batch.fragments) == 2
+    assert shared.read(0, read_options(), frozenset({"he", "she"})) is of_all
+    mine = shared.read(0, read_options(), frozenset({"me"}))
+    assert [node_of(fragment) for fragment in mine.batch.fragments] == ["you"]
+    assert shared.read(0, read_options(), frozenset({"me"})) is mine
+    assert shared.read(1, read_options(), frozenset({"me"})) is shared.read(1, read_options())
+
+
+def test_far_from_the_head_everybody_reads_alone() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+    stage.write(count=limits.OWN_NODES_SHARED_SEQS_MAX + 1)
+    shared = SharedBatches(topic)
+    assert shared.read(0, read_options(), frozenset({"me"})) is not shared.read(0, read_options())
+    assert shared.read(1, read_options(), frozenset({"me"})) is shared.read(1, read_options())
+
+
+@pytest.mark.parametrize("node", [None, "n", "węzeł", '"quoted"', ',"data":'])
+@pytest.mark.parametrize("data", [b"1", b'{"$node":"other"}', b"1e400", b'"\\u0000"'])
+def test_who_wrote_a_record_is_read_off_every_rendering(data: bytes, node: str | None) -> None:
+    fragment, meta_at = render_fragment(1, 2, node, data, b'{"$node":"meta"}')
+    for text in (fragment, without_meta(fragment, meta_at), without_data(fragment), with_tag(fragment, "t")):
+        assert node_of(text) == node
 
 
 def open_stream(stage: LiveStage, *names: str) -> FakeChannel:

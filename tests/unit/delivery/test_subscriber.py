@@ -1,7 +1,7 @@
 """One connection's subscriptions: what is sent for each topic, and what is held back."""
 
 from topics import limits
-from topics.delivery.shared_batches import SharedBatch, SharedBatches
+from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
@@ -405,10 +405,10 @@ class SlowBatches(SharedBatches):
         super().__init__(topic)
         self._commit = commit
 
-    def read(self, from_seq: int, options: ReadOptions) -> SharedBatch:
+    def read(self, from_seq: int, options: ReadOptions, own_nodes: frozenset[str] = NOBODY) -> SharedBatch:
         if not self._commit.done:
             raise Busy(self._commit)
-        return super().read(from_seq, options)
+        return super().read(from_seq, options, own_nodes)
 
 
 def test_a_reading_that_has_to_wait_is_done_again() -> None:
