@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw
 
 from topics.errors import TopicsError
+from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee, RouterSettings
 from topics.model.tag_match import TagMatch
@@ -168,6 +169,12 @@ def settled(server: SimulatedServer) -> dict[str, object]:
             router.forwarded_total,
         )
     return states
+
+
+def source_trims(server: SimulatedServer) -> int:
+    """How many seqs stand for records that a router could not have."""
+    losses = [loss for topic in server.engine.topics for loss in topic.losses]
+    return sum(loss.gap_to - loss.gap_from + 1 for loss in losses if loss.reason is GapReason.SOURCE_TRIM)
 
 
 def seen_by_readers(server: SimulatedServer) -> dict[int, Reading]:
