@@ -54,6 +54,27 @@ def test_copies_of_durable_records_survive_any_crash_with_their_seqs(shards: int
         assert (after.records, after.gaps[:0]) == (before.records, [])
 
 
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+@pytest.mark.parametrize("other_topics", range(4))  # so that a and b are in one shard or in two
+def test_a_direct_write_is_durable_with_the_copies_before_it(other_topics: int, durability: str) -> None:
+    """One of them lost, nobody could say whether the filter behind it had let it through."""
+    disk = FakeDisk()
+    server = started(disk)
+    for number in range(other_topics):
+        server.put(f"other-{number}", {})
+    server.put("a", {})
+    server.put("b", {"durability": durability})
+    server.put_router("a->b", "a", "b")
+    server.put_router("b->c", "b", "c", RouterSettings(filter=TagMatch("kept", is_prefix=False)))
+    server.lazy = True
+    server.write("a", 1)
+    assert sorted(server.read_all("b").records) == [1]
+    server.write("b", [NewRecord(Raw(b"2"), "kept")])
+    before = server.read_all("c").records
+    assert sorted(before) == [1]
+    assert started(disk.crash_drop_all()).read_all("c").records == before
+
+
 def test_a_direct_write_keeps_its_place_between_copies() -> None:
     disk = FakeDisk()
     server = started(disk, shards=3)

@@ -428,7 +428,11 @@ class Engine(SingleAppend):
         if topic.inbound and durability is Durability.DISK:
             # Lost unseen: a copy behind it, made again, would take its seq.
             gated = True
-        self._journal.admit(topic.topic_id)
+        # A durable write makes all it comes after durable, also copies, whose originals may be in another shard: were
+        # one lost before it, a filter behind this topic could not tell which seqs the copies after it had.
+        sources = upstream(topic)[1:] if gated and topic.inbound else []
+        for each in (topic, *sources):
+            self._journal.admit(each.topic_id)
         created_commit = None
         if created:
             # A `disk` topic has no seqs reserved yet, so its first write waits for that.
@@ -458,7 +462,11 @@ class Engine(SingleAppend):
                 self._note_when_durable(topic, last_seq)
             else:
                 commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
-        return commit if gated else None  # else it is not for the writer to wait for
+        if not gated:
+            return None  # it is not for the writer to wait for
+        if sources:
+            return all_of([commit, *(self._journal.barrier_of(source.topic_id) for source in sources)])
+        return commit
 
     def add_strong_reader(self, topic: Topic) -> None:
         """From now on `durable_seq` follows what is durable; until the first sync it is not known."""
