@@ -119,7 +119,8 @@ class Journal(Protocol):
         ...
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
-        """One record without meta or key, that nobody waits for. False, and nothing is taken, where `admit` raises."""
+        """One record without meta or key, that nobody waits for. False, and nothing is taken, where `admit` would raise
+        or has never been asked for this topic."""
         ...
 
     def delete_records(

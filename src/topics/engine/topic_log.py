@@ -89,10 +89,6 @@ class TopicLog:
 
     # Writing
 
-    def next_ts(self, now_ms: int) -> int:
-        """The commit time of the next write: never below an earlier one, whatever the clock does."""
-        return now_ms if now_ms > self.last_ts else self.last_ts
-
     def append(self, batch: Batch, timestamps: Sequence[int]) -> bool:
         """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when that filled a block, so
         that another one was begun. Hot."""

@@ -65,15 +65,15 @@ Record = tuple[bytes | None, bytes | None, bytes]
 """(node, tag, payload) of a record about to be framed."""
 
 
-SingleRecord = tuple[int, int, int, str | None, str | None, Raw]
-"""(topic_id, seq, ts, node, tag, data) of a write of one record without meta or key."""
+SingleRecord = tuple[int, int, int, str | None, str | None, bytes | Raw]
+"""(topic_id, seq, ts, node, tag, payload) of a write of one record."""
 
 
 def single_frames(writes: list[SingleRecord]) -> bytes:
     """The frames of writes of one record each, one after another. Hot: a plain loop over locals."""
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     pieces: list[bytes] = []
-    for topic_id, seq, ts, given_node, given_tag, data in writes:
+    for topic_id, seq, ts, given_node, given_tag, payload in writes:
         flags = 0
         node = tag = b""
         if given_tag is not None:
@@ -82,8 +82,8 @@ def single_frames(writes: list[SingleRecord]) -> bytes:
         if given_node is not None:
             node = given_node.encode()
             flags |= HAS_NODE
-        head = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(data))
-        body = b"".join((head, node, tag, data))
+        head = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload))
+        body = b"".join((head, node, tag, payload))
         # The digest is the big-endian number; the frame wants it little-endian.
         pieces += (pack_length(len(body) + 8), body, digest(body)[::-1])
     return b"".join(pieces)

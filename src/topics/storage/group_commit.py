@@ -22,6 +22,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -167,10 +168,11 @@ class CommitThread(Generic[Ticket]):
         return self._submitted_lsn
 
     def submit_deferred(self) -> None:
+        """A shard that has failed meanwhile has lost them, as it has lost what was queued."""
         deferred, self.deferred = self.deferred, []
-        if deferred and self._failure is None:
-            # A shard that failed meanwhile has lost them, as it has lost what was queued.
-            self.submit(single_frames(deferred), len(deferred), False, None)
+        if deferred:
+            with suppress(DiskFailed):
+                self.submit(single_frames(deferred), len(deferred), False, None)
 
     def trim_below(self, lsn: int) -> None:
         """Have the files removed that hold only frames below `lsn`, at the next turn."""

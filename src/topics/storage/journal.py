@@ -29,7 +29,7 @@ from topics.model.operation import (
 from topics.model.record import payload_of
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import BATCH_CONTINUES, FrameKind, Record, append_frames, control_frame
+from topics.storage.frame import BATCH_CONTINUES, FrameKind, Record, SingleRecord, append_frames, control_frame
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 
@@ -140,7 +140,8 @@ class DiskJournal(Generic[T]):
     def note_forwarded(self, topic_id: int, seq: int) -> None:
         """Hot: once per topic and batch of copies."""
         self._forwarded[topic_id] = seq
-        self._heads.note(topic_id, seq)
+        noted = self._heads.note(topic_id, seq)
+        assert noted, topic_id
 
     def append(
         self,
@@ -158,7 +159,12 @@ class DiskJournal(Generic[T]):
     ) -> T | None:
         """Hot: once per write."""
         count = len(fragments)
-        self._heads.note(topic_id, first_seq + count - 1)
+        noted = self._heads.note(topic_id, first_seq + count - 1)
+        assert noted, topic_id
+        if count == 1 and not gated and not delays:
+            payload = payload_of(fragments[0], meta_at[0], None if key is None else key.encode())
+            self._defer(self._shard(topic_id), (topic_id, first_seq, ts, nodes[0], tags[0], payload))
+            return None
         records: list[Record] = [
             (
                 None if node is None else node.encode(),
@@ -184,15 +190,18 @@ class DiskJournal(Generic[T]):
         shard = self._shard_by_topic.get(topic_id)
         if shard is None:
             return False
-        if not shard.deferred and (shard.failure is not None or not shard.has_room):
-            return False  # asked once a turn: what is taken in one is queued as one piece
+        if shard.failure is not None or not (shard.deferred or shard.has_room):
+            return False  # of room there is enough for all that is deferred in one turn: it is queued as one piece
         if not self._heads.note(topic_id, seq):
             return False
-        shard.deferred.append((topic_id, seq, ts, node, tag, data))
+        self._defer(shard, (topic_id, seq, ts, node, tag, data))
+        return True
+
+    def _defer(self, shard: CommitThread[T], record: SingleRecord) -> None:
+        shard.deferred.append(record)
         if not self._deferring:
             self._deferring = True
             self._at_turn_end(self._submit_deferred)
-        return True
 
     def _submit_deferred(self) -> None:
         self._deferring = False

@@ -160,12 +160,6 @@ def test_deleted_records_do_not_count_towards_a_cap() -> None:
 # Time
 
 
-def test_a_timestamp_never_falls_behind_the_one_before() -> None:
-    log = TopicLog()
-    append(log, record(), ts=5000)
-    assert (log.next_ts(4000), log.next_ts(5000), log.next_ts(5001)) == (5000, 5000, 5001)
-
-
 def test_only_what_is_older_expires() -> None:
     log = TopicLog()
     for ts in (1000, 2000, 2000, 3000):

@@ -23,6 +23,7 @@ from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, 
 from topics.model.payload import split_payload
 from topics.model.record import render_fragment
 from topics.model.tag_match import TagMatch
+from topics.storage.errors import DiskFailed
 from topics.storage.frame import BATCH_CONTINUES, DURABLE, HAS_NODE, HAS_TAG, FrameKind
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -176,6 +177,38 @@ def test_a_single_record_is_left_to_others_where_it_could_not_be_taken(at: Journ
     at.fail()
     assert not at.journal.append_single(7, 2, 1000, None, None, Raw(b"2"))
     assert at.heads.read() == {7: 1}
+
+
+def test_single_records_with_a_key_or_meta_are_submitted_with_the_others() -> None:
+    at = Journalled(queue_writes_max=1)
+    text, meta_at = render_fragment(2, 1000, None, b"2", b"{}")
+    assert at.append_single(seq=1)
+    at.journal.append(7, 2, 1000, [text], [meta_at], [None], ["ä"], None, gated=False)
+    at.journal.append(7, 3, 1000, [render_fragment(3, 1000, "n", b"3", b"")[0]], [0], ["n"], [None], "k", gated=False)
+    at.end_turn()
+    assert at.shards[0].queue_depth == 1
+    found = [(frame[3], frame[5], frame[6], frame[7]) for frame in at.frames()]
+    assert found == [(1, b"", b"", b"1"), (2, b"", "ä".encode(), b"2\0{}"), (3, b"n", b"", b"3\0\0k")]
+
+
+def test_a_failure_is_told_in_the_turn_it_is_known_in(at: Journalled) -> None:
+    assert at.append_single(seq=1)
+    at.disk.fail_at(at.disk.mutating_calls + 1, errno.EIO)
+    at.shards[0].submit_deferred()
+    assert at.append_single(seq=2)
+    at.shards[0].step()
+    assert at.shards[0].failure is not None
+    assert not at.journal.append_single(7, 3, 1000, None, None, Raw(b"3"))
+
+
+def test_a_shard_that_fails_does_not_keep_others_from_their_turn() -> None:
+    at = Journalled(shards=2)
+    first, second = (next(each for each in range(1, 99) if shard_of(each, 2) == number) for number in (0, 1))
+    assert at.append_single(first)
+    assert at.append_single(second)
+    at.shards[0]._failure = DiskFailed("/wal/0", "write", OSError(errno.EIO, "gone"))
+    at.end_turn()
+    assert [shard.queue_depth for shard in at.shards] == [0, 1]
 
 
 def test_a_single_record_is_not_taken_when_too_much_waits() -> None:
