@@ -192,16 +192,24 @@ class Block:
         self.timestamps.extend(timestamps)
         if not self.has_meta:
             self.has_meta = any(batch.meta_at)
+        positions_by_tag = self._positions_by_tag
         for tag in batch.tags:
             if tag is not None:
-                self._index_tag(tag, position)
+                if positions_by_tag.setdefault(tag, position) == position:
+                    self._sorted_tags = None
+                else:
+                    self._index_again(tag, position)
             position += 1
 
     def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
         """One record without meta. Hot: most writes are one."""
         fragments = self.fragments
         if tag is not None:
-            self._index_tag(tag, len(fragments))
+            position = len(fragments)
+            if self._positions_by_tag.setdefault(tag, position) == position:
+                self._sorted_tags = None
+            else:
+                self._index_again(tag, position)
         fragments.append(fragment)
         self.timestamps.append(timestamp)
         self.sizes.append(size)
@@ -212,11 +220,10 @@ class Block:
         self.live_bytes += size
         self.written_bytes += size
 
-    def _index_tag(self, tag: str, position: int) -> None:
-        positions = self._positions_by_tag.setdefault(tag, position)
-        if positions == position:
-            self._sorted_tags = None
-        elif isinstance(positions, int):
+    def _index_again(self, tag: str, position: int) -> None:
+        """Another record with a tag that is there already."""
+        positions = self._positions_by_tag[tag]
+        if isinstance(positions, int):
             self._positions_by_tag[tag] = [positions, position]
         else:
             positions.append(position)

@@ -84,7 +84,7 @@ class CommitThread(Generic[Ticket]):
         self.deferred: list[SingleRecord] = []
         self._submitted_lsn = writer.next_lsn
         self._trim_below_lsn = 0
-        self._failure: DiskFailed | None = writer.failure
+        self.failure: DiskFailed | None = writer.failure  # set, by the thread, once the shard is read-only
         # Guards what both threads touch: the queue, its size, the flags below.
         self._guard = threading.Lock()
         self._changed = threading.Condition(self._guard)
@@ -120,11 +120,6 @@ class CommitThread(Generic[Ticket]):
         return self._submitted_lsn + len(self.deferred)
 
     @property
-    def failure(self) -> DiskFailed | None:
-        """Set once the shard is read-only."""
-        return self._failure
-
-    @property
     def writer(self) -> ShardWriter:
         """For its counters and lsns; its methods belong to the thread."""
         return self._writer
@@ -147,8 +142,8 @@ class CommitThread(Generic[Ticket]):
         """
         if self.deferred:
             self.submit_deferred()
-        if self._failure is not None:
-            raise self._failure.with_traceback(None)
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         if self._closing:
             raise ValueError("submit after close")
         self._submitted_lsn += frame_count
@@ -203,8 +198,8 @@ class CommitThread(Generic[Ticket]):
     def step(self) -> int | None:
         """One turn. Returns in how many ns unsynced bytes are due, or None when everything is durable."""
         writes = self._take()
-        if self._failure is not None:
-            self._fail(writes, self._failure)
+        if self.failure is not None:
+            self._fail(writes, self.failure)
             return None
         try:
             needs_sync = self._write(writes) if writes else False
@@ -220,7 +215,7 @@ class CommitThread(Generic[Ticket]):
                 self._writer.remove_files_below(self._trim_below_lsn)
                 self._trim_below_lsn = 0
         except DiskFailed as failure:
-            self._failure = failure
+            self.failure = failure
             self._fail([], failure)
         return None
 
@@ -299,4 +294,4 @@ class CommitThread(Generic[Ticket]):
         try:
             self._writer.close()
         except DiskFailed as failure:
-            self._failure = failure
+            self.failure = failure

@@ -29,7 +29,7 @@ from topics.model.operation import (
 from topics.model.record import payload_of
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
-from topics.storage.frame import BATCH_CONTINUES, FrameKind, Record, SingleRecord, append_frames, control_frame
+from topics.storage.frame import BATCH_CONTINUES, FrameKind, Record, append_frames, control_frame
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 
@@ -163,7 +163,9 @@ class DiskJournal(Generic[T]):
         assert noted, topic_id
         if count == 1 and not gated and not delays:
             payload = payload_of(fragments[0], meta_at[0], None if key is None else key.encode())
-            self._defer(self._shard(topic_id), (topic_id, first_seq, ts, nodes[0], tags[0], payload))
+            self._shard(topic_id).deferred.append((topic_id, first_seq, ts, nodes[0], tags[0], payload))
+            if not self._deferring:
+                self._defer()
             return None
         records: list[Record] = [
             (
@@ -194,14 +196,14 @@ class DiskJournal(Generic[T]):
             return False  # of room there is enough for all that is deferred in one turn: it is queued as one piece
         if not self._heads.note(topic_id, seq):
             return False
-        self._defer(shard, (topic_id, seq, ts, node, tag, data))
+        shard.deferred.append((topic_id, seq, ts, node, tag, data))
+        if not self._deferring:
+            self._defer()
         return True
 
-    def _defer(self, shard: CommitThread[T], record: SingleRecord) -> None:
-        shard.deferred.append(record)
-        if not self._deferring:
-            self._deferring = True
-            self._at_turn_end(self._submit_deferred)
+    def _defer(self) -> None:
+        self._deferring = True
+        self._at_turn_end(self._submit_deferred)
 
     def _submit_deferred(self) -> None:
         self._deferring = False

@@ -206,7 +206,7 @@ def test_a_shard_that_fails_does_not_keep_others_from_their_turn() -> None:
     first, second = (next(each for each in range(1, 99) if shard_of(each, 2) == number) for number in (0, 1))
     assert at.append_single(first)
     assert at.append_single(second)
-    at.shards[0]._failure = DiskFailed("/wal/0", "write", OSError(errno.EIO, "gone"))
+    at.shards[0].failure = DiskFailed("/wal/0", "write", OSError(errno.EIO, "gone"))
     at.end_turn()
     assert [shard.queue_depth for shard in at.shards] == [0, 1]
 
