@@ -4,6 +4,7 @@
 see now may follow from that.
 """
 
+import json
 import random
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from msgspec import UNSET, Raw
 
 from topics.errors import TopicsError
 from topics.model.gap import GapReason
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee, RouterSettings
 from topics.model.tag_match import TagMatch
@@ -180,6 +182,21 @@ def source_trims(server: SimulatedServer) -> int:
 def seen_by_readers(server: SimulatedServer) -> dict[int, Reading]:
     """What every topic, by its id, shows."""
     return {topic.topic_id: server.read_all(topic.name) for topic in server.engine.topics}
+
+
+def shown_already(server: SimulatedServer) -> dict[int, Reading]:
+    """The same, without routers going on because somebody reads."""
+    options = ReadOptions(limit=10_000, bytes_max=1 << 30, include_tags=True)
+    shown: dict[int, Reading] = {}
+    for topic in server.engine.topics:
+        reading = shown[topic.topic_id] = Reading({}, [], topic.log.head_seq)
+        from_seq = 0
+        while from_seq < reading.head_seq:
+            batch = topic.log.read(from_seq, options)
+            reading.records.update((json.loads(text)["$seq"], text) for text in batch.fragments)
+            reading.gaps.extend([] if batch.gap is None else [batch.gap])
+            from_seq = batch.next_from_seq
+    return shown
 
 
 def check_after_crash(server: SimulatedServer, seen: dict[int, Reading], deleting: str = "") -> None:

@@ -17,6 +17,7 @@ from fault.routed_workload import (
     seen_by_readers,
     server_on,
     settled,
+    shown_already,
     source_trims,
 )
 from topics.testing.fake_clock import FakeClock
@@ -45,8 +46,10 @@ def test_after_a_kill_everything_is_as_if_nothing_had_happened(
     routed = Routed(FakeDisk(), shards)
     routed.run(step for step in steps if step.kind != "lazy")
     routed.server.step()
+    shown = shown_already(routed.server)
     killed = routed.disk.crash_keep_all()
     recovered = server_on(killed, routed.clock.now_ms(), shards_after)
+    check_after_crash(recovered, shown)
     state = settled(recovered)
     lost_before = source_trims(routed.server)
     without_a_kill = settled(routed.server)

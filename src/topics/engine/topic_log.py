@@ -112,7 +112,7 @@ class TopicLog:
         return 0 < blocks_before < len(self.blocks)
 
     def _block_for_next(self) -> Block:
-        """The block that takes the record after the head. Hot."""
+        """The block that takes the record after the head. Hot: asks what `is_full` asks without calling it."""
         blocks = self.blocks
         block = blocks[-1] if blocks else None
         if isinstance(block, Block) and not block.closed and block.written_bytes < self._block_bytes_max:

@@ -46,6 +46,7 @@ class RecordHandlers:
             and not request.query
             and b"idempotency-key" not in request.headers
         ):
+            # Most writes. `append` would find the same way; here it needs no objects for what such a write has not.
             seq = self._engine.append_single(call.name, body.records[0], body.node)
             if seq:
                 return Response(200, single_write_reply(call.name, seq, call.elapsed_ms()))
