@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import Raw
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage
+from doubles.manual_journal import ManualJournal
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.delivery.watch_stream import WatchStream
@@ -24,9 +27,6 @@ from topics.engine.engine import Write
 from topics.engine.topic import Topic
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage
-from topics.testing.manual_journal import ManualJournal
 
 NAMES = ("a", "b")
 CONFIGS: list[dict[str, Any]] = [

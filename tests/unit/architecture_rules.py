@@ -1,39 +1,21 @@
 """The rules of the house, as functions over source text: who may import whom, and who may touch the outside.
 
-The rooms and their arrows are those of the architecture document. Each rule yields sentences, one for each
-violation, and never looks at more than one file.
+Who may import whom is read from the table in the architecture document, and only there. Each rule yields sentences, one
+for each violation, and never looks at more than one file.
 """
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from import_graph import PACKAGE, imported_names
 
 LINES_MAX = 600
 
-LEAVES = {"errors", "limits", "clock", "version"}
-# Who a room may import besides itself and the leaves. Nothing imports testing; only cli imports server.
-ARROWS: dict[str, set[str]] = {
-    "model": set(),
-    "wire": {"model"},
-    "engine": {"model"},
-    "storage": {"model"},
-    "delivery": {"engine", "wire", "model"},
-    "api": {"delivery", "engine", "wire", "model"},
-    "server": {"api", "delivery", "engine", "storage", "wire", "model", "console"},
-    "client": {"wire", "model"},
-    "console": set(),
-    # Spark's reader of files replays a log as a start does: what caps and deletes leave is decided in one place.
-    "spark": {"client", "engine", "storage", "wire", "model"},
-    "bench": {"api", "client", "wire", "model"},
-    "cli": {"server", "bench", "client", "storage", "spark", "model"},
-    "testing": {"engine", "storage", "model"},
-}
-# Files that may import more than their room: a whole server, and live delivery without sockets.
-ARROWS_OF_FILES: dict[str, set[str]] = {
-    "testing/simulated_server.py": {"server"},
-    "testing/live_stage.py": {"delivery"},
-    "bench/spark_measurement.py": {"spark"},
-}
+TABLE_HEADING = "| room | may import |"
+TABLE_IN = "the table of docs/architecture.md"
 
 MAY_READ_TIME = ("clock.py", "bench/")
 # Turn a time they were given into another form, and do not ask what time it is.
@@ -60,10 +42,66 @@ SOCKET_NAMES = {
 NOT_SOCKETS = {"http.HTTPStatus"}  # a table of numbers
 
 
-def violations(file: str, source: str) -> Iterator[str]:
+class Arrows(NamedTuple):
+    """Who may import whom. A room is a folder of the package: "api", "api/handlers"; a leaf is a module at its top."""
+
+    leaves: frozenset[str]
+    rooms: Mapping[str, Mapping[str, frozenset[str]]]
+    """By room, the rooms it may import, and the files that alone may; none are named where all may."""
+
+    def room_of(self, module: str) -> str:
+        """The room a module, or a name in one, is in; a leaf stands for itself, and so does what no row is about."""
+        parts = module.split(".")[1:]
+        for length in range(len(parts), 0, -1):
+            room = "/".join(parts[:length])
+            if room in self.rooms:
+                return room
+        return parts[0] if parts else ""
+
+
+def arrows_of(document: str) -> Arrows:
+    """The arrows of a document that has the table. Raises `ValueError` with what is wrong with it."""
+    _, heading, behind = document.partition(f"\n{TABLE_HEADING}\n|---|---|\n")
+    if not heading:
+        raise ValueError(f"there is no table with the heading {TABLE_HEADING}")
+    leaves: set[str] = set()
+    rooms: dict[str, dict[str, frozenset[str]]] = {}
+    for row in behind.partition("\n\n")[0].splitlines():
+        named, _, allowed = row.strip("|").partition("|")
+        for name in re.findall(r"`([^`]+)`", named):
+            if name in rooms or name in leaves:
+                raise ValueError(f"{name} has two rows")
+            if name.endswith(".py"):
+                leaves.add(name.removesuffix(".py"))
+            else:
+                rooms[name] = {
+                    other: frozenset(re.findall(r"`([^`]+\.py)`", note))
+                    for other, note in re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", allowed)
+                }
+    for room, others in rooms.items():
+        for other in others.keys() - rooms.keys():
+            raise ValueError(f"{room} may import {other}, which has no row")
+    return Arrows(frozenset(leaves), rooms)
+
+
+def not_in_the_table(arrows: Arrows, files: Iterable[str]) -> Iterator[str]:
+    """Rooms and leaves the table does not have, and those that only the table has."""
+    homes = {_home(file) for file in files if file != "__init__.py"}
+    told = set(arrows.rooms) | {f"{leaf}.py" for leaf in arrows.leaves}
+    yield from (f"{home} has no row in {TABLE_IN}" for home in sorted(homes - told))
+    yield from (f"{home} is in {TABLE_IN}, and nowhere else" for home in sorted(told - homes))
+
+
+def _home(file: str) -> str:
+    """The room a file is in; a file at the top of the package stands for itself."""
+    parent = PurePosixPath(file).parent.as_posix()
+    return file if parent == "." else parent
+
+
+def violations(file: str, source: str, arrows: Arrows) -> Iterator[str]:
     """Every rule broken by `source`, which is the file `file` of the package, such as "engine/topic.py"."""
     tree = ast.parse(source)
-    yield from against_the_arrows(file, tree)
+    yield from against_the_arrows(file, tree, arrows)
     if not file.startswith(MAY_READ_TIME):
         yield from reads_time(file, tree)
     if not file.startswith(MAY_OPEN_FILES):
@@ -77,23 +115,20 @@ def violations(file: str, source: str) -> Iterator[str]:
         yield f"{file}: {lines} lines; {LINES_MAX} is too long"
 
 
-def against_the_arrows(file: str, tree: ast.AST) -> Iterator[str]:
-    parts = PurePosixPath(file).parts
-    room = parts[0].removesuffix(".py")
-    if len(parts) == 1:
-        allowed = LEAVES
-    elif room in ARROWS:
-        allowed = LEAVES | ARROWS[room] | ARROWS_OF_FILES.get(file, set()) | {room}
-    else:
-        yield f"{file}: {room} is a room no arrow leads to"
+def against_the_arrows(file: str, tree: ast.AST, arrows: Arrows) -> Iterator[str]:
+    home = _home(file)
+    allowed = set(arrows.leaves)
+    if home in arrows.rooms:
+        name = PurePosixPath(file).name
+        allowed |= {room for room, only in arrows.rooms[home].items() if not only or name in only} | {home}
+    elif home != "__init__.py" and home.removesuffix(".py") not in arrows.leaves:
+        yield f"{file}: {home} has no row in {TABLE_IN}"
         return
-    for module in imported(tree):
-        if module.startswith("."):
-            yield f"{file}: imports relatively"
-        elif module.split(".")[0] == "topics":
-            other = [*module.split("."), ""][1]
-            if other not in allowed:
-                yield f"{file}: {room} must not import {module}"
+    for found in imported_names(tree):
+        if found.name.startswith("."):
+            yield f"{file}:{found.line}: imports relatively"
+        elif found.name.split(".")[0] == PACKAGE and arrows.room_of(found.name) not in allowed:
+            yield f"{file}:{found.line}: must not import {found.name}"
 
 
 def reads_time(file: str, tree: ast.AST) -> Iterator[str]:
@@ -149,13 +184,7 @@ def prints(file: str, tree: ast.AST) -> Iterator[str]:
 
 def imported(tree: ast.AST) -> Iterator[str]:
     """Every imported module, with the imported name where there is one: `from a.b import c` is a.b.c."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield f"{'.' * node.level}{node.module or ''}.{alias.name}"
+    return (found.name for found in imported_names(tree))
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from doubles.live_stage import LiveStage
 from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
 from topics.api.live import LiveConnections, find_topics, own_nodes, read_options
 from topics.errors import Forbidden, InvalidRequest, Throttled, TopicNotFound
-from topics.testing.live_stage import LiveStage
 from topics.wire.live_requests import ReadWishes, TopicStart
 
 ONE = Key(b"1", Scope.ALL, ("",))

@@ -9,14 +9,14 @@ import pytest
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage
+from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
 from topics.api.http import Request
 from topics.api.websocket import WebSocketConnection, check_handshake
 from topics.errors import InvalidRequest, StorageFailed, Throttled
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage
-from topics.testing.manual_journal import ManualJournal
 
 MESSAGE_BYTES_MAX = 1000
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage
+from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.delivery.claim_desk import ClaimDesk
 from topics.delivery.work_stream import WorkStream
@@ -15,9 +18,6 @@ from topics.engine.journal import Journal
 from topics.engine.queues import Claim, Claimer, Queues
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed, Throttled, TopicNotFound
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage
-from topics.testing.manual_journal import ManualJournal
 
 
 class Stage(LiveStage):

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage
 from topics import limits
 from topics.delivery.export_format import JsonLines
 from topics.delivery.export_stream import ExportStream
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed, TopicsError
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage
 
 
 class Export:

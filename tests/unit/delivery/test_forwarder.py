@@ -2,10 +2,10 @@
 
 import pytest
 
+from doubles.live_stage import LiveStage
 from topics import limits
 from topics.delivery.forwarder import Forwarder
 from topics.model.router import RouterSettings
-from topics.testing.live_stage import LiveStage
 
 
 class Stage(LiveStage):

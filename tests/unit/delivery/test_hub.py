@@ -1,9 +1,9 @@
 """Who is served, when, and in which order."""
 
+from doubles.live_stage import LiveStage
 from topics import limits
 from topics.delivery.shared_batches import SharedBatches
 from topics.engine.topic import Topic
-from topics.testing.live_stage import LiveStage
 
 
 class RecordingWatcher:

@@ -2,14 +2,14 @@
 
 import pytest
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage, read_options
 from topics import limits
 from topics.delivery.shared_batches import SharedBatches
 from topics.delivery.watch_session import Position, WatchOptions, WatchSessions
 from topics.delivery.watch_stream import WatchStream
 from topics.model.read_options import ReadOptions
 from topics.model.record import node_of, render_fragment, with_tag, without_data, without_meta
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage, read_options
 
 
 def test_the_same_place_is_read_once() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from doubles.live_stage import LiveStage, read_options
 from topics.delivery import sse
 from topics.delivery.shared_batches import SharedBatches
 from topics.delivery.subscriber import Feed
 from topics.model.gap import Gap, GapReason
-from topics.testing.live_stage import LiveStage, read_options
 
 
 def test_an_event_has_its_id_first() -> None:

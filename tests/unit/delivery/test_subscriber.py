@@ -1,5 +1,7 @@
 """One connection's subscriptions: what is sent for each topic, and what is held back."""
 
+from doubles.live_stage import LiveStage, read_options
+from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
@@ -8,8 +10,6 @@ from topics.engine.topic import Topic
 from topics.errors import StorageFailed, TopicsError
 from topics.model.gap import Gap
 from topics.model.read_options import ReadOptions
-from topics.testing.live_stage import LiveStage, read_options
-from topics.testing.manual_journal import ManualJournal
 
 
 class RecordingSink:

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from doubles.live_stage import read_options
 from topics import limits
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.errors import Throttled
 from topics.testing.fake_clock import FakeClock
-from topics.testing.live_stage import read_options
 
 OPTIONS = WatchOptions(read_options(), 15_000, strong=False)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from doubles.fake_channel import FakeChannel
+from doubles.live_stage import LiveStage, read_options
 from topics import limits
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.delivery.watch_stream import WatchStream
-from topics.testing.fake_channel import FakeChannel
-from topics.testing.live_stage import LiveStage, read_options
 
 HEARTBEAT_MS = 15_000
 

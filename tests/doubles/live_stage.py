@@ -3,6 +3,7 @@
 from msgspec import Raw, convert
 from msgspec.json import encode
 
+from doubles.fake_loop import FakeLoop
 from topics.delivery.governor import Governor
 from topics.delivery.hub import Hub
 from topics.engine.control import EngineLimits
@@ -13,7 +14,6 @@ from topics.model.config import TopicConfigPatch
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.testing.fake_clock import FakeClock
-from topics.testing.fake_loop import FakeLoop
 
 
 class LiveStage:
