@@ -50,8 +50,6 @@ LARGE_CLASSES = {
     # Connections: the callbacks of asyncio, and what they do.
     "topics.api.protocol.HttpProtocol": 31,
     "topics.api.websocket.WebSocketConnection": 30,
-    # A whole disk, its faults and its crashes.
-    "topics.testing.fake_disk.FakeDisk": 31,
 }
 
 

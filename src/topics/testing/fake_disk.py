@@ -79,6 +79,54 @@ class _TreeMove:
     target: str
 
 
+class _Tree:
+    """The names of a disk: where they lead now, where they lead for certain after a power cut, and what is between.
+    What is there from the beginning is durable, and so are the directories it is in."""
+
+    def __init__(self, names: dict[str, _Inode] | None = None, directories: set[str] | None = None) -> None:
+        self.names = names or {}
+        self.durable = dict(self.names)
+        self.pending: list[_Entry | _TreeMove] = []
+        self.directories = {"", "/"} if directories is None else set(directories)
+        for name in self.names:
+            directory = _parent(name)
+            while directory not in self.directories:
+                self.directories.add(directory)
+                directory = _parent(directory)
+
+    def change(self, entry: _Entry | _TreeMove) -> None:
+        _change_names(self.names, entry)
+        self.pending.append(entry)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        if any(name.startswith(f"{target}/") for name in (*self.names, *self.directories)):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        # What is not durable within it yet would have to be followed to its new place.
+        assert not any(f"{entry.directory}/".startswith(f"{source}/") for entry in self.pending), "sync it first"
+        self.directories = {_moved(name, source, target) for name in self.directories}
+        self.change(_TreeMove(_parent(target), source, target))
+
+    def sync(self, directory: str) -> None:
+        self.check_directory(directory)
+        still_pending = []
+        for entry in self.pending:
+            if entry.directory == directory:
+                _change_names(self.durable, entry)
+            else:
+                still_pending.append(entry)
+        self.pending = still_pending
+
+    def inode(self, path: str) -> _Inode:
+        inode = self.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return inode
+
+    def check_directory(self, path: str) -> None:
+        if path not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
 class _Plan(Enum):
     FAIL = auto()
     STOP_BEFORE = auto()
@@ -109,24 +157,24 @@ class FakeFile:
 
     def write_at(self, offset: int, data: bytes) -> None:
         self._check_open()
-        with self._disk.mutation(self._inode, _Write(offset, bytes(data))):
+        with _Mutation(self._disk, self._inode, _Write(offset, bytes(data))):
             self._inode.change(_Write(offset, bytes(data)))
 
     def preallocate(self, size: int) -> None:
         self._check_open()
-        with self._disk.mutation():
+        with _Mutation(self._disk):
             if size > len(self._inode.content):
                 self._inode.change(_Resize(size))
 
     def truncate(self, size: int) -> None:
         self._check_open()
-        with self._disk.mutation():
+        with _Mutation(self._disk):
             self._inode.change(_Resize(size))
         self._position = min(self._position, size)
 
     def sync(self) -> None:
         self._check_open()
-        with self._disk.mutation(self._inode):
+        with _Mutation(self._disk, self._inode):
             self._inode.make_durable()
 
     def full_sync(self) -> None:
@@ -154,7 +202,7 @@ class _Mutation:
 
     __slots__ = ("_disk", "_inode", "_write", "stop_after")
 
-    def __init__(self, disk: "FakeDisk", inode: _Inode | None, write: _Write | None) -> None:
+    def __init__(self, disk: "FakeDisk", inode: _Inode | None = None, write: _Write | None = None) -> None:
         self._disk = disk
         self._inode = inode
         self._write = write
@@ -194,10 +242,7 @@ class FakeDisk:
         self.mutating_calls = 0
         self.stopped = False
         self.locked: set[str] = set()
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
-        self._pending_names: list[_Entry | _TreeMove] = []
-        self._directories: set[str] = {"", "/"}
+        self._tree = _Tree()
         self._faults: dict[int, _Fault] = {}
         self._boots = 1
 
@@ -222,192 +267,148 @@ class FakeDisk:
                     return earlier
         return fault
 
-    def mutation(self, inode: _Inode | None = None, write: _Write | None = None) -> _Mutation:
-        return _Mutation(self, inode, write)
-
     # Crashes
 
     def crash(self, seed: int) -> "FakeDisk":
         """What a restart after a power cut finds, as the seed has it."""
         choice = random.Random(seed)
-        after = FakeDisk()
-        after._boots = self._boots + 1
-        after._directories = set(self._directories)
-        names = dict(self._durable_names)
+        names, directories = dict(self._tree.durable), self._tree.directories
         keep_names = choice.choice((0.0, 0.5, 1.0))
-        for entry in self._pending_names:
+        for entry in self._tree.pending:
             if choice.random() < keep_names:
                 _change_names(names, entry)
             elif isinstance(entry, _TreeMove):
-                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
+                directories = {_moved(name, entry.target, entry.source) for name in directories}
         survivors: dict[int, _Inode] = {}
         for name in sorted(names):
             inode = names[name]
             if id(inode) not in survivors:
                 survivors[id(inode)] = _settled(_survivor(inode, choice))
-            after._names[name] = survivors[id(inode)]
-        after._found()
-        return after
+        return self._restarted({name: survivors[id(inode)] for name, inode in names.items()}, directories)
 
     def crash_keep_all(self) -> "FakeDisk":
         """What a restart after a killed process finds: every byte and name."""
-        after = self._settle({name: bytes(inode.content) for name, inode in self._names.items()})
+        names = {name: _settled(inode.content) for name, inode in self._tree.names.items()}
+        after = self._restarted(names, self._tree.directories)
         after._boots = self._boots
         return after
 
     def crash_drop_all(self) -> "FakeDisk":
         """What a restart after the worst power cut finds: only what was made durable."""
-        after = self._settle({name: bytes(inode.durable) for name, inode in self._durable_names.items()})
-        for entry in reversed(self._pending_names):
+        directories = self._tree.directories
+        for entry in reversed(self._tree.pending):
             if isinstance(entry, _TreeMove):
-                after._directories = {_moved(name, entry.target, entry.source) for name in after._directories}
+                directories = {_moved(name, entry.target, entry.source) for name in directories}
+        names = {name: _settled(inode.durable) for name, inode in self._tree.durable.items()}
+        return self._restarted(names, directories)
+
+    def _restarted(self, names: dict[str, _Inode], directories: set[str]) -> "FakeDisk":
+        after = FakeDisk()
+        after._boots = self._boots + 1
+        after._tree = _Tree(names, directories)
         return after
 
     def dump(self) -> dict[str, bytes]:
         """Every file as a reader sees it now."""
-        return {name: bytes(self._names[name].content) for name in sorted(self._names)}
-
-    def _settle(self, contents: dict[str, bytes]) -> "FakeDisk":
-        after = FakeDisk()
-        after._boots = self._boots + 1
-        after._directories = set(self._directories)
-        after._names = {name: _settled(content) for name, content in contents.items()}
-        after._found()
-        return after
-
-    def _found(self) -> None:
-        """What is there after a restart is durable, and so are the directories it is in."""
-        self._durable_names = dict(self._names)
-        for name in self._names:
-            directory = _parent(name)
-            while directory not in self._directories:
-                self._directories.add(directory)
-                directory = _parent(directory)
+        return {name: bytes(self._tree.names[name].content) for name in sorted(self._tree.names)}
 
     # Disk: changing
 
     def make_dir(self, path: str) -> None:
         path = _clean(path)
-        with self.mutation():
-            while path not in self._directories:
-                if path in self._names:
+        with _Mutation(self):
+            while path not in self._tree.directories:
+                if path in self._tree.names:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-                self._directories.add(path)
+                self._tree.directories.add(path)
                 path = _parent(path)
 
     def create(self, path: str) -> FakeFile:
         path = _clean(path)
-        with self.mutation():
-            self._check_directory(_parent(path))
-            if path in self._names or path in self._directories:
+        with _Mutation(self):
+            self._tree.check_directory(_parent(path))
+            if path in self._tree.names or path in self._tree.directories:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             inode = _Inode()
-            self._change(_Entry(_parent(path), None, path, inode))
+            self._tree.change(_Entry(_parent(path), None, path, inode))
         return FakeFile(self, path, inode, 0)
 
     def open_append(self, path: str) -> FakeFile:
         path = _clean(path)
-        inode = self._inode(path)
+        inode = self._tree.inode(path)
         return FakeFile(self, path, inode, len(inode.content))
 
     def rename(self, source: str, target: str) -> None:
         source, target = _clean(source), _clean(target)
-        with self.mutation():
-            self._check_directory(_parent(target))
-            if source in self._directories:
-                self._rename_tree(source, target)
+        with _Mutation(self):
+            self._tree.check_directory(_parent(target))
+            if source in self._tree.directories:
+                self._tree.rename_directory(source, target)
             else:
-                self._change(_Entry(_parent(target), source, target, self._inode(source)))
+                self._tree.change(_Entry(_parent(target), source, target, self._tree.inode(source)))
 
     def remove(self, path: str) -> None:
         path = _clean(path)
-        with self.mutation():
-            if path in self._names:
-                self._change(_Entry(_parent(path), path, None, None))
+        with _Mutation(self):
+            if path in self._tree.names:
+                self._tree.change(_Entry(_parent(path), path, None, None))
 
     def remove_tree(self, path: str) -> None:
         path = _clean(path)
-        with self.mutation():
-            for name in sorted(self._names):
+        with _Mutation(self):
+            for name in sorted(self._tree.names):
                 if name.startswith(path + "/"):
                     # The directory goes with its names, so their fate is decided by its parent's sync.
-                    self._change(_Entry(_parent(path), name, None, None))
-            self._directories = {name for name in self._directories if name != path and not name.startswith(path + "/")}
+                    self._tree.change(_Entry(_parent(path), name, None, None))
+            self._tree.directories = {
+                name for name in self._tree.directories if name != path and not name.startswith(path + "/")
+            }
 
     def sync_dir(self, path: str) -> None:
         path = _clean(path)
-        with self.mutation():
-            self._check_directory(path)
-            still_pending = []
-            for entry in self._pending_names:
-                if entry.directory == path:
-                    _change_names(self._durable_names, entry)
-                else:
-                    still_pending.append(entry)
-            self._pending_names = still_pending
+        with _Mutation(self):
+            self._tree.sync(path)
 
     # Disk: reading
 
     def read(self, path: str) -> bytes:
-        return bytes(self._inode(_clean(path)).content)
+        return bytes(self._tree.inode(_clean(path)).content)
 
     def map(self, path: str) -> MappedBytes:
         return self.read(path)
 
     def map_shared(self, path: str) -> SharedBytes:
         """Stores show at once and survive `crash_keep_all`; no power cut keeps them."""
-        return self._inode(_clean(path)).content
+        return self._tree.inode(_clean(path)).content
 
     def boot_id(self) -> str:
         return f"boot-{self._boots}"
 
     def list_dir(self, path: str) -> list[str]:
         prefix = _clean(path) + "/"
-        everything = [*self._names, *self._directories]
+        everything = [*self._tree.names, *self._tree.directories]
         return sorted({name[len(prefix) :].partition("/")[0] for name in everything if name.startswith(prefix)} - {""})
 
     def exists(self, path: str) -> bool:
         path = _clean(path)
-        return path in self._names or path in self._directories
+        return path in self._tree.names or path in self._tree.directories
 
     def size(self, path: str) -> int:
-        return len(self._inode(_clean(path)).content)
+        return len(self._tree.inode(_clean(path)).content)
 
     def free_bytes(self, path: str) -> int:
-        self._check_directory(_clean(path))
+        self._tree.check_directory(_clean(path))
         return FREE_BYTES
 
     def lock(self, path: str) -> FakeLock:
         path = _clean(path)
-        self._check_directory(_parent(path))
+        self._tree.check_directory(_parent(path))
         if path in self.locked:
             raise DirectoryInUse(path)
-        if path not in self._names:
-            self._change(_Entry(_parent(path), None, path, _Inode()))
+        if path not in self._tree.names:
+            self._tree.change(_Entry(_parent(path), None, path, _Inode()))
         self.locked.add(path)
         return FakeLock(self, path)
-
-    def _rename_tree(self, source: str, target: str) -> None:
-        if any(name.startswith(f"{target}/") for name in (*self._names, *self._directories)):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
-        # What is not durable within it yet would have to be followed to its new place.
-        assert not any(f"{entry.directory}/".startswith(f"{source}/") for entry in self._pending_names), "sync it first"
-        self._directories = {_moved(name, source, target) for name in self._directories}
-        self._change(_TreeMove(_parent(target), source, target))
-
-    def _change(self, entry: "_Entry | _TreeMove") -> None:
-        _change_names(self._names, entry)
-        self._pending_names.append(entry)
-
-    def _inode(self, path: str) -> _Inode:
-        inode = self._names.get(path)
-        if inode is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return inode
-
-    def _check_directory(self, path: str) -> None:
-        if path not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 def _apply(content: bytearray, change: _Write | _Resize) -> None:
@@ -478,7 +479,7 @@ def _sectors(offset: int, data: bytes) -> list[tuple[int, _Write]]:
     return pieces
 
 
-def _settled(content: bytes) -> _Inode:
+def _settled(content: bytes | bytearray) -> _Inode:
     return _Inode(bytearray(content), bytearray(content))
 
 
