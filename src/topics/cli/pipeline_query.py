@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
-from topics.cli.table import counted
+from topics.cli.table import aligned, counted
 
 if TYPE_CHECKING:
     from topics.spark.pipelines.query import QuerySpec, QuerySummary
@@ -110,18 +110,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int
     """Columns that line up: numbers to the right. A thousand rows, then it says that there are more."""
     kept = list(islice(rows, TABLE_ROWS_MAX + 1))
     cells = [["NULL" if value is None else _short(_text(value)) for value in row] for row in kept[:TABLE_ROWS_MAX]]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     right = [
         all(isinstance(row[at], (int, float, Decimal)) or row[at] is None for row in kept) and bool(kept)
         for at in range(len(columns))
     ]
-    rule = ["─" * width for width in widths]
-    for line in chain([columns, rule], cells):
-        placed = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, right, strict=True)
-        ]
-        print("  ".join(placed).rstrip())
+    for line in aligned([columns, *cells], right):
+        print(line)
     if len(kept) > TABLE_ROWS_MAX:
         print("… and more: the table ends here; --format json or csv has all of them")
         return TABLE_ROWS_MAX
