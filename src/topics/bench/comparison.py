@@ -6,14 +6,22 @@ something even when their rates do not; the order turns by one each round, so no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import Sample, median_latency_round, median_round, paired_ratio
+from topics.bench.samples import RatioOfRounds, Sample, median_latency_round, median_round, paired_ratio
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Workload
 
 Progress = Callable[[str], None]
+
+RATE = "records/s"
+RATES: dict[str, Callable[[Sample], float]] = {RATE: lambda sample: sample.records_per_s}
+TIMES: dict[str, Callable[[Sample], float]] = {
+    "p50": lambda sample: sample.p50_ms,
+    "p99": lambda sample: sample.p99_ms,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,17 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The subject's rate as a multiple of a peer's, and the least it should be where that is said."""
+    """The subject's rate as a multiple of a peer's, and the least it should be where that is said.
+
+    Two servers of this project differ by a few per cent: their ratio comes with its rounds, which tell what is noise.
+    """
 
     subject: str
     peer: str
     value: float
     least: float | None
+    of: str = RATE
+    rounds: RatioOfRounds | None = None
 
     @property
     def missed(self) -> bool:
@@ -110,14 +123,16 @@ def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Fig
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
-    """The first result against each of the others. At a fixed rate there is nothing to compare."""
-    if workload.fixed_rate or not results or results[0].kind is not TargetKind.TOPICS:
+    """The first result against each of the others. At a fixed rate the times of two such servers are compared."""
+    if not results or results[0].kind is not TargetKind.TOPICS:
         return ()
     subject, *peers = results
     least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}
+    compared = TIMES if workload.fixed_rate else RATES
     ratios = []
-    for peer in peers:
-        value = paired_ratio(subject.rounds, peer.rounds)
-        if value is not None:
-            ratios.append(Ratio(subject.name, peer.name, value, least.get(peer.kind)))
+    for peer, (of, value) in product(peers, compared.items()):
+        rounds = paired_ratio(subject.rounds, peer.rounds, value)
+        if rounds is not None:
+            shown = rounds if peer.kind is TargetKind.TOPICS else None
+            ratios.append(Ratio(subject.name, peer.name, rounds.median, least.get(peer.kind), of, shown))
     return tuple(ratios)

@@ -1,11 +1,14 @@
 """Numbers out of rounds: percentiles, rates, the median round, and ratios of rounds run side by side."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 
 from topics.bench.plan import LoadResult
+
+LIKELY_MISSED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,39 @@ def median_latency_round(rounds: Sequence[Sample]) -> Sample:
     return ascending[(len(ascending) - 1) // 2]
 
 
-def paired_ratio(subject: Sequence[Sample], peer: Sequence[Sample]) -> float | None:
-    """The median of the ratios round by round.
+@dataclass(frozen=True, slots=True)
+class RatioOfRounds:
+    """The ratios of rounds that ran next to each other, round by round.
 
-    Rounds of the same number ran next to each other, so what else the machine did then touches both.
+    What else the machine did then touches both rounds, so their ratio means something where their rates do not.
     """
-    ratios = [a.records_per_s / b.records_per_s for a, b in zip(subject, peer, strict=True) if b.records]
-    return median(ratios) if ratios else None
+
+    ascending: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.ascending)
+
+    @property
+    def likely(self) -> tuple[float, float] | None:
+        """Where the true median is in at least 95 of 100 runs like this one; too few rounds cannot tell.
+
+        Half of all rounds fall below the true median, whatever else is true of them, so the number of rounds below
+        it is that of heads in as many tosses: the `rank`-th lowest and highest ratio enclose it unless there are
+        fewer than `rank` heads or fewer than `rank` tails.
+        """
+        count = len(self.ascending)
+        rank = 0
+        missed = 1  # ways to toss fewer than rank + 1 heads
+        while 2 * missed <= LIKELY_MISSED_SHARE * 2**count:
+            rank += 1
+            missed += comb(count, rank)
+        return (self.ascending[rank - 1], self.ascending[-rank]) if rank else None
+
+
+def paired_ratio(
+    subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float]
+) -> RatioOfRounds | None:
+    """Rounds in which the peer's value is nothing are left out."""
+    ratios = [value(a) / value(b) for a, b in zip(subject, peer, strict=True) if value(b)]
+    return RatioOfRounds(tuple(sorted(ratios))) if ratios else None

@@ -12,6 +12,10 @@ def sample_with(records: int) -> Sample:
     return Sample(records, records, 1.0, 0.1, 0.2, 0.3, 0, None, 0.5)
 
 
+def records_per_s(sample: Sample) -> float:
+    return sample.records_per_s
+
+
 @pytest.mark.parametrize(
     ("per_mille", "expected"), [(0, 1), (1, 1), (500, 500), (501, 501), (990, 990), (999, 999), (1000, 1000)]
 )
@@ -44,8 +48,10 @@ def test_the_median_round_is_one_that_was_run(rates: list[int], middle: int) -> 
 def test_a_slow_moment_of_the_machine_leaves_the_ratio_alone() -> None:
     subject = [sample_with(rate) for rate in (200, 20, 200)]
     peer = [sample_with(rate) for rate in (100, 10, 100)]
-    assert paired_ratio(subject, peer) == 2.0
+    ratio = paired_ratio(subject, peer, records_per_s)
+    assert ratio is not None
+    assert ratio.median == 2.0
 
 
 def test_there_is_no_ratio_to_a_peer_that_did_nothing() -> None:
-    assert paired_ratio([sample_with(1)], [sample_with(0)]) is None
+    assert paired_ratio([sample_with(1)], [sample_with(0)], records_per_s) is None
