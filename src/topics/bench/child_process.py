@@ -3,9 +3,11 @@
 Each runs in a session of its own, so that Ctrl-C reaches the benchmark alone and it stops them in order.
 """
 
+import ctypes
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +71,15 @@ def wait_for(
         except subprocess.TimeoutExpired:
             continue
         raise BenchError(f"{what} ended with status {process.returncode} while starting\n{_end_of(log)}")
+
+
+def cpu_ns(process_id: int | None) -> int | None:
+    """The processor time a process has used, with all its threads; None where that cannot be told."""
+    find_clock = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
+    clock_id = ctypes.c_int()
+    if process_id is None or find_clock is None or find_clock(process_id, ctypes.byref(clock_id)) != 0:
+        return None
+    return time.clock_gettime_ns(clock_id.value)
 
 
 def free_port() -> int:

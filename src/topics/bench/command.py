@@ -16,8 +16,8 @@ from typing import TextIO
 
 from topics.bench.comparison import WorkloadResult, compare
 from topics.bench.errors import BenchError
+from topics.bench.live_workload import MediaRoom
 from topics.bench.measurement import MeasurementResult
-from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
 from topics.bench.report import render_figures, render_json, render_text
 from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at

@@ -6,7 +6,6 @@ something even when their rates do not; the order turns by one each round, so no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
@@ -17,11 +16,10 @@ from topics.bench.workload import Workload
 Progress = Callable[[str], None]
 
 RATE = "records/s"
-RATES: dict[str, Callable[[Sample], float]] = {RATE: lambda sample: sample.records_per_s}
-TIMES: dict[str, Callable[[Sample], float]] = {
-    "p50": lambda sample: sample.p50_ms,
-    "p99": lambda sample: sample.p99_ms,
-}
+Value = Callable[[Sample], float | None]
+CPU: dict[str, Value] = {"CPU a record": lambda sample: sample.cpu_us_per_record}
+RATES: dict[str, Value] = {RATE: lambda sample: sample.records_per_s}
+TIMES: dict[str, Value] = {"p50": lambda sample: sample.p50_ms, "p99": lambda sample: sample.p99_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +121,22 @@ def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Fig
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
-    """The first result against each of the others. At a fixed rate the times of two such servers are compared."""
+    """The first result against each of the others: rates, or times where the rate is fixed.
+
+    Two servers of this project are also compared by the processor time they take for a record. That is what most
+    changes change, and other work on the machine touches it least.
+    """
     if not results or results[0].kind is not TargetKind.TOPICS:
         return ()
     subject, *peers = results
     least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}
     compared = TIMES if workload.fixed_rate else RATES
     ratios = []
-    for peer, (of, value) in product(peers, compared.items()):
-        rounds = paired_ratio(subject.rounds, peer.rounds, value)
-        if rounds is not None:
-            shown = rounds if peer.kind is TargetKind.TOPICS else None
-            ratios.append(Ratio(subject.name, peer.name, rounds.median, least.get(peer.kind), of, shown))
+    for peer in peers:
+        alike = peer.kind is TargetKind.TOPICS
+        for of, value in (compared | CPU if alike else compared).items():
+            rounds = paired_ratio(subject.rounds, peer.rounds, value)
+            if rounds is not None:
+                shown = rounds if alike else None
+                ratios.append(Ratio(subject.name, peer.name, rounds.median, least.get(peer.kind), of, shown))
     return tuple(ratios)

@@ -6,9 +6,19 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
-from topics.bench.plan import LoadResult
-
 LIKELY_MISSED_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a load generator counted in a round; successes have latencies."""
+
+    latencies_ns: "array[int]"
+    requests: int
+    records: int
+    errors: int
+    first_error: str | None
+    unevenness: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,11 @@ class Sample:
     first_error: str | None
     generator_busy: float
     unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
+    target_cpu_s: float | None = None  # of all its threads; of a process somebody else started it is not known
+
+    @property
+    def cpu_us_per_record(self) -> float | None:
+        return self.target_cpu_s * 1e6 / self.records if self.target_cpu_s is not None and self.records else None
 
     @property
     def requests_per_s(self) -> float:
@@ -43,20 +58,20 @@ def percentile(ascending: Sequence[int], per_mille: int) -> int:
     return ascending[max(rank, 1) - 1]
 
 
-def sample_of(result: LoadResult, records_per_request: int) -> Sample:
-    latencies_ns = array("Q")
-    latencies_ns.frombytes(result.latencies)
-    ascending = sorted(latencies_ns)
+def sample_of(counts: Counts, elapsed_ns: int, generator_cpu_ns: int, target_cpu_ns: int | None = None) -> Sample:
+    ascending = sorted(counts.latencies_ns)
     return Sample(
-        requests=len(ascending),
-        records=len(ascending) * records_per_request,
-        elapsed_s=result.elapsed_ns / 1e9,
+        requests=counts.requests,
+        records=counts.records,
+        elapsed_s=elapsed_ns / 1e9,
         p50_ms=percentile(ascending, 500) / 1e6,
         p99_ms=percentile(ascending, 990) / 1e6,
         p999_ms=percentile(ascending, 999) / 1e6,
-        errors=result.errors,
-        first_error=result.first_error,
-        generator_busy=result.cpu_ns / result.elapsed_ns if ascending else 0.0,
+        errors=counts.errors,
+        first_error=counts.first_error,
+        generator_busy=generator_cpu_ns / elapsed_ns if ascending else 0.0,
+        unevenness=counts.unevenness,
+        target_cpu_s=None if target_cpu_ns is None else target_cpu_ns / 1e9,
     )
 
 
@@ -103,8 +118,9 @@ class RatioOfRounds:
 
 
 def paired_ratio(
-    subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float]
+    subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float | None]
 ) -> RatioOfRounds | None:
-    """Rounds in which the peer's value is nothing are left out."""
-    ratios = [value(a) / value(b) for a, b in zip(subject, peer, strict=True) if value(b)]
+    """Rounds in which a value is not known, or the peer's is nothing, are left out."""
+    pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
+    ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
     return RatioOfRounds(tuple(sorted(ratios))) if ratios else None

@@ -36,6 +36,7 @@ class Target:
     host: str
     port: int
     api_key: str | None = None
+    process_id: int | None = None  # of what the benchmark started itself
 
     def http(self) -> HttpControl:
         return HttpControl(self.host, self.port, self.api_key)
@@ -68,7 +69,7 @@ def own_server(checkout: Path | None = None) -> Iterator[Target]:
         tempfile.TemporaryDirectory(prefix="topics-bench-") as directory,
         server_on(Path(directory), sources=sources) as server,
     ):
-        yield Target(name, TargetKind.TOPICS, LOOPBACK, server.port)
+        yield Target(name, TargetKind.TOPICS, LOOPBACK, server.port, process_id=server.process.pid)
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def empty_handler() -> Iterator[Target]:
         with running(arguments, log) as process:
             wait_for(process, "the empty handler", port_file.exists, log)
             host, port = address_in(port_file)
-            yield Target("empty handler", TargetKind.EMPTY_HANDLER, host, port)
+            yield Target("empty handler", TargetKind.EMPTY_HANDLER, host, port, process_id=process.pid)
 
 
 def redis_binary() -> str | None:
@@ -98,7 +99,7 @@ def redis(binary: str, *, sync_always: bool) -> Iterator[Target]:
         arguments = [binary, "--bind", LOOPBACK, "--port", str(port), "--dir", directory, "--save", ""]
         arguments += ["--appendonly", "yes", "--appendfsync", sync, "--auto-aof-rewrite-percentage", "0"]
         with running(arguments, log) as process:
-            target = Target(f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port)
+            target = Target(f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port, process_id=process.pid)
             wait_for(process, "redis-server", lambda: _answers_ping(target), log)
             yield target
 

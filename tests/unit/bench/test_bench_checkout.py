@@ -10,7 +10,7 @@ import pytest
 from topics.bench.command import add_arguments, run
 from topics.bench.comparison import RATE, Ratio, TargetResult, WorkloadResult, compare
 from topics.bench.errors import BenchError
-from topics.bench.plan import LoadSettings
+from topics.bench.plan import AnyPlan, LoadSettings
 from topics.bench.report import render_json, render_text
 from topics.bench.samples import RatioOfRounds, Sample
 from topics.bench.targets import Target, TargetKind, own_server
@@ -55,12 +55,13 @@ class FakeWorkload(Workload):
     kinds = frozenset({TargetKind.TOPICS})
 
     def __init__(self, samples: dict[str, list[Sample]], *, fixed_rate: bool = False) -> None:
-        super().__init__()
+        super().__init__("disk")
         self.fixed_rate = fixed_rate
         self.asked: list[str] = []
         self._samples = samples
 
-    def prepare(self, target: Target) -> None: ...
+    def plan(self, target: Target, settings: LoadSettings) -> AnyPlan:
+        raise NotImplementedError
 
     def run_round(self, target: Target, settings: LoadSettings) -> Sample:
         self.asked.append(target.name)

@@ -2,9 +2,12 @@
 
 import asyncio
 
+from topics.bench.closed_loop import Connection, Tally
 from topics.bench.http1 import HttpReply
-from topics.bench.load import Connection, Tally
+from topics.bench.plan import LoadSettings, QueuePlan
+from topics.bench.queue_workers import HttpDialect, Worker
 from topics.bench.resp import RespReply
+from topics.bench.targets import Target, TargetKind
 
 REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 422 Unprocessable Content\r\ncontent-length: 2\r\n\r\n{}"
@@ -112,3 +115,47 @@ def test_a_reply_that_cannot_be_followed_ends_its_connection_with_one_error() ->
     connection.connection_lost(None)
     assert (tally.errors, tally.first_error) == (1, "Redis answered ERR unknown command")
     assert transport.aborted
+
+
+def working(*replies: bytes) -> tuple[Worker, Tally, RecordingTransport]:
+    target = Target("topics", TargetKind.TOPICS, "127.0.0.1", 1)
+    plan = QueuePlan(target=target, settings=LoadSettings(1, 1.0), topic="jobs", workers=1, jobs_per_claim=2)
+    worker = Worker(HttpDialect(plan, 0), SteppingClock())
+    transport = RecordingTransport()
+    worker.connection_made(transport)
+    tally = Tally(requests_max=100)
+    worker.start(tally)
+    for body in replies:
+        worker.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    return worker, tally, transport
+
+
+def test_a_worker_acks_what_it_claimed_and_times_its_claims_only() -> None:
+    worker, tally, transport = working(b'{"claimed":[{"$seq":1},{"$seq":2}]}', b"{}")
+    assert [request.rpartition(b"\r\n\r\n")[2] for request in transport.sent] == [
+        b'{"node":"w0","max":2}',
+        b'{"node":"w0","seqs":[1,2]}',
+        b'{"node":"w0","max":2}',
+    ]
+    assert (worker.acked, len(tally.latencies_ns), tally.outstanding) == (2, 1, 1)
+
+
+def test_a_worker_rests_when_there_are_no_jobs() -> None:
+    worker, tally, transport = working(b'{"claimed":[]}')
+    assert (worker.acked, len(tally.latencies_ns), tally.outstanding, len(transport.sent)) == (0, 1, 0, 1)
+    assert tally.wake.is_set()
+    assert tally.errors == 0
+
+
+def test_a_worker_whose_claim_is_refused_is_an_error_and_rests() -> None:
+    worker, tally, transport = working()
+    worker.data_received(REFUSAL)
+    assert (tally.errors, tally.outstanding, len(transport.sent)) == (1, 0, 1)
+    assert tally.first_error == "HTTP/1.1 422 Unprocessable Content {}"
+
+
+def test_what_is_acked_after_the_end_is_not_counted() -> None:
+    worker, tally, transport = working(b'{"claimed":[{"$seq":1}]}')
+    tally.stop()
+    worker.data_received(REPLY)
+    assert (worker.acked, tally.outstanding, len(transport.sent)) == (0, 0, 2)

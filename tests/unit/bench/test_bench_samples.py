@@ -4,8 +4,7 @@ from array import array
 
 import pytest
 
-from topics.bench.plan import LoadResult
-from topics.bench.samples import Sample, median_round, paired_ratio, percentile, sample_of
+from topics.bench.samples import Counts, Sample, median_round, paired_ratio, percentile, sample_of
 
 
 def sample_with(records: int) -> Sample:
@@ -33,11 +32,17 @@ def test_a_percentile_of_nothing_is_zero() -> None:
 
 def test_a_sample_counts_records_and_sorts_latencies() -> None:
     latencies_ns = array("Q", [3_000_000, 1_000_000, 2_000_000])
-    result = LoadResult(latencies_ns.tobytes(), 2_000_000_000, 500_000_000, 1, "HTTP/1.1 500")
-    sample = sample_of(result, records_per_request=100)
+    counts = Counts(latencies_ns, requests=3, records=300, errors=1, first_error="HTTP/1.1 500")
+    sample = sample_of(counts, 2_000_000_000, 500_000_000, 600_000)
     assert (sample.requests, sample.records, sample.records_per_s) == (3, 300, 150.0)
     assert (sample.p50_ms, sample.p99_ms, sample.generator_busy) == (2.0, 3.0, 0.25)
     assert (sample.errors, sample.first_error) == (1, "HTTP/1.1 500")
+    assert sample.cpu_us_per_record == 2.0
+
+
+def test_a_target_somebody_else_started_does_not_tell_its_processor_time() -> None:
+    assert sample_with(1).cpu_us_per_record is None
+    assert paired_ratio([sample_with(1)], [sample_with(1)], lambda sample: sample.cpu_us_per_record) is None
 
 
 @pytest.mark.parametrize(("rates", "middle"), [([5], 5), ([9, 1], 1), ([30, 10, 20], 20), ([4, 1, 3, 2], 2)])
