@@ -30,7 +30,7 @@ class Reply(Protocol):
 
 
 class Tally:
-    """What the connections share during one phase: latencies, errors, and whether to go on."""
+    """What the connections share while they press: latencies, errors, and whether to go on."""
 
     __slots__ = ("errors", "first_error", "latencies_ns", "outstanding", "requests_max", "running", "wake")
 
@@ -121,22 +121,17 @@ class Connection(Client):
 class ClosedLoop:
     """The connections of a round; `records_per_request` says what a success is worth."""
 
-    def __init__(
-        self, clients: Sequence[Connection], requests_max: int, clock: Clock, records_per_request: int = 1
-    ) -> None:
+    def __init__(self, clients: Sequence[Connection], clock: Clock, records_per_request: int = 1) -> None:
         self.clients = clients
-        self.phases: list[Tally] = []
-        self._requests_max = requests_max
         self._records_per_request = records_per_request
         self._clock = clock
 
     async def settle(self) -> None:
         """Who is connected is ready."""
 
-    async def press(self, seconds: float) -> int:
-        """One phase. Gives back the time counted, and leaves no request outstanding."""
-        tally = Tally(self._requests_max)
-        self.phases.append(tally)
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Leaves no request outstanding; the time of the last replies is not counted, and neither are they."""
+        tally = Tally(requests_max)
         start_ns = self._clock.monotonic_ns()
         for client in self.clients:
             client.start(tally)
@@ -147,18 +142,12 @@ class ClosedLoop:
         tally.wake.clear()
         if tally.outstanding and not await _wait(tally.wake, DRAIN_S_MAX):
             tally.note_error(f"{tally.outstanding} requests unanswered {DRAIN_S_MAX:.0f} s after the end")
-        return elapsed_ns
+        return self.counts(tally, elapsed_ns)
 
-    def counts(self) -> Counts:
-        """The last phase, and the errors of all."""
-        latencies_ns = self.phases[-1].latencies_ns
-        return Counts(
-            latencies_ns=latencies_ns,
-            requests=len(latencies_ns),
-            records=len(latencies_ns) * self._records_per_request,
-            errors=sum(phase.errors for phase in self.phases),
-            first_error=next((phase.first_error for phase in self.phases if phase.first_error), None),
-        )
+    def counts(self, tally: Tally, elapsed_ns: int) -> Counts:
+        requests = len(tally.latencies_ns)
+        records = requests * self._records_per_request
+        return Counts(tally.latencies_ns, requests, records, elapsed_ns, tally.errors, tally.first_error)
 
 
 def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
@@ -167,8 +156,7 @@ def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
     def reply() -> Reply:
         return RespReply(plan.lines_per_reply) if plan.target.kind is TargetKind.REDIS else HttpReply()
 
-    connections = [Connection(script, reply(), clock) for script in plan.scripts]
-    return ClosedLoop(connections, plan.settings.requests_max, clock, plan.records_per_request)
+    return ClosedLoop([Connection(script, reply(), clock) for script in plan.scripts], clock, plan.records_per_request)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> bool:

@@ -101,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _interrupt_on_terminate(), ExitStack() as stack:
             workloads = select(args.workload, args.durability, room)
+            if args.against_checkout is not None and not workloads:
+                raise BenchError(f"--against-checkout compares workloads: {args.workload} is of this checkout alone")
             targets = _targets(args, stack, notes, progress) if workloads else []
             for workload in workloads:
                 results.append(compare(workload, targets, settings, args.rounds, progress.show))

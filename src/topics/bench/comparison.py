@@ -2,6 +2,10 @@
 
 The machine is rarely quiet. Rounds of the same number run one after the other, so their ratio means
 something even when their rates do not; the order turns by one each round, so nobody is always first.
+
+Servers of this project share a round in turns of 50 ms: they differ by a few per cent, and work that one
+of them puts off falls into the other's turn as often as the other way round. A peer of another kind has its rounds for
+itself, since it would be charged for work that it does not put off.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 
 from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import RatioOfRounds, Sample, median_latency_round, median_round, paired_ratio
+from topics.bench.samples import PairedRatio, Sample, median_latency_round, median_round, paired_ratio
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Workload
 
@@ -19,7 +23,7 @@ RATE = "records/s"
 Value = Callable[[Sample], float | None]
 CPU: dict[str, Value] = {"CPU a record": lambda sample: sample.cpu_us_per_record}
 RATES: dict[str, Value] = {RATE: lambda sample: sample.records_per_s}
-TIMES: dict[str, Value] = {"p50": lambda sample: sample.p50_ms, "p99": lambda sample: sample.p99_ms}
+TIMES: dict[str, Value] = {"p50": lambda sample: sample.p50_ms}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,10 @@ class TargetResult:
         return median_latency_round(self.rounds) if self.fixed_rate else median_round(self.rounds)
 
     @property
+    def turns(self) -> list[Sample]:
+        return [turn for sample in self.rounds for turn in sample.turns]
+
+    @property
     def errors(self) -> int:
         return sum(sample.errors for sample in self.rounds)
 
@@ -48,7 +56,7 @@ class TargetResult:
 class Ratio:
     """The subject's rate as a multiple of a peer's, and the least it should be where that is said.
 
-    Two servers of this project differ by a few per cent: their ratio comes with its rounds, which tell what is noise.
+    Two servers of this project differ by a few per cent: their ratio comes with its pairs, which tell what is noise.
     """
 
     subject: str
@@ -56,7 +64,7 @@ class Ratio:
     value: float
     least: float | None
     of: str = RATE
-    rounds: RatioOfRounds | None = None
+    pairs: PairedRatio | None = None
 
     @property
     def missed(self) -> bool:
@@ -80,6 +88,10 @@ def compare(
 ) -> WorkloadResult:
     """Measures one workload against every target that offers it."""
     offering = [target for target in targets if target.kind in workload.kinds]
+    by_kind: dict[TargetKind, list[Target]] = {}
+    for target in offering:
+        by_kind.setdefault(target.kind, []).append(target)
+    groups = list(by_kind.values())
     samples: dict[Target, list[Sample]] = {target: [] for target in offering}
     prepared: list[Target] = []
     try:
@@ -88,10 +100,12 @@ def compare(
             prepared.append(target)
             workload.prepare(target)
         for number in range(rounds):
-            turn = number % len(offering) if offering else 0
-            for target in offering[turn:] + offering[:turn]:
-                progress(f"{workload.name}: round {number + 1} of {rounds}, {target.name}")
-                samples[target].append(workload.run_round(target, settings))
+            turn = number % len(groups) if groups else 0
+            for group in groups[turn:] + groups[:turn]:
+                names = " and ".join(target.name for target in group)
+                progress(f"{workload.name}: round {number + 1} of {rounds}, {names}")
+                for target, sample in zip(group, workload.run_round(group, settings), strict=True):
+                    samples[target].append(sample)
     finally:
         for target in prepared:
             workload.clean_up(target)
@@ -135,8 +149,8 @@ def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Rati
     for peer in peers:
         alike = peer.kind is TargetKind.TOPICS
         for of, value in (compared | CPU if alike else compared).items():
-            rounds = paired_ratio(subject.rounds, peer.rounds, value)
-            if rounds is not None:
-                shown = rounds if alike else None
-                ratios.append(Ratio(subject.name, peer.name, rounds.median, least.get(peer.kind), of, shown))
+            pairs = paired_ratio(subject.turns, peer.turns, value) if alike else None
+            found = pairs or paired_ratio(subject.rounds, peer.rounds, value)
+            if found is not None:
+                ratios.append(Ratio(subject.name, peer.name, found.median, least.get(peer.kind), of, pairs))
     return tuple(ratios)

@@ -1,5 +1,6 @@
 """Reads of 1000 records a call from a preloaded topic, against `XRANGE … COUNT 1000`."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -44,9 +45,9 @@ class DiffWorkload(ClosedLoop):
         else:
             self._preload_topics(target)
 
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
+    def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
         """What was preloaded serves every round."""
-        return self.measure(target, settings)
+        return self.measure(targets, settings)
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
         from_seq = self._from_seq(number)

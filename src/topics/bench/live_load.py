@@ -99,7 +99,6 @@ class LiveLoad:
         self._receivers = len(receivers)
         self._schedule = schedule
         self._deliveries_each = deliveries_each
-        self._sent = 0
 
     async def settle(self) -> None:
         """Waits until every receiver has caught up."""
@@ -107,22 +106,23 @@ class LiveLoad:
             lost = next((client.lost for client in self.clients if client.lost), "no reason given")
             raise BenchError(f"only {self._deliveries.live} of {self._receivers} receivers became live: {lost}")
 
-    async def press(self, seconds: float) -> int:
-        """Sends for that long, and waits for what is under way. Gives back the time until the last delivery."""
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Sends for that long, and waits for what is under way: the time ends with the last delivery."""
         deliveries = self._deliveries
         deliveries.begin()
         start_ns = self._clock.monotonic_ns()
-        self._sent = await self._schedule.run(seconds)
-        await self._until(lambda: len(deliveries.latencies_ns) >= self._sent * self._deliveries_each, DRAIN_S_MAX)
-        return max(deliveries.last_ns - start_ns, 1)
+        sent = await self._schedule.run(seconds)
+        expected = sent * self._deliveries_each
+        await self._until(lambda: len(deliveries.latencies_ns) >= expected, DRAIN_S_MAX)
+        elapsed_ns = max(deliveries.last_ns - start_ns, 1)
+        return delivery_counts(deliveries.latencies_ns, sent, expected, elapsed_ns, self._take_problems())
 
-    def counts(self) -> Counts:
-        return delivery_counts(
-            self._deliveries.latencies_ns, self._sent, self._sent * self._deliveries_each, self._problems()
-        )
-
-    def _problems(self) -> list[str]:
-        return [client.lost for client in self.clients if client.lost]
+    def _take_problems(self) -> list[str]:
+        """What went wrong since it was last asked."""
+        problems = [client.lost for client in self.clients if client.lost]
+        for client in self.clients:
+            client.lost = None
+        return problems
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         deadline_ns = self._clock.monotonic_ns() + int(seconds * 1e9)
@@ -157,10 +157,14 @@ class Fanout(LiveLoad):
         target = self._plan.target
         writer.request(render_request("POST", path, body, host=target.host, api_key=target.api_key))
 
-    def _problems(self) -> list[str]:
-        problems = super()._problems() + [writer.failure for writer in self._writers if writer.failure is not None]
+    def _take_problems(self) -> list[str]:
+        problems = super()._take_problems()
+        problems += [writer.failure for writer in self._writers if writer.failure is not None]
+        for writer in self._writers:
+            writer.failure = None
         if self._late:
             problems.append(f"{self._late} writes could not be sent: the answers to earlier ones had not come")
+            self._late = 0
         return problems
 
 
@@ -187,7 +191,9 @@ class Media(LiveLoad):
         self.clients[sender].send(render_frame(command % (self._topic, sender, data)))
 
 
-def delivery_counts(latencies_ns: "array[int]", sent: int, expected: int, problems: Sequence[str]) -> Counts:
+def delivery_counts(
+    latencies_ns: "array[int]", sent: int, expected: int, elapsed_ns: int, problems: Sequence[str]
+) -> Counts:
     """Requests are what was sent, records what was delivered; each delivery that is missing is an error."""
     missing = max(expected - len(latencies_ns), 0)
     first_error = f"{missing} of {expected} deliveries did not come" if missing else None
@@ -195,6 +201,7 @@ def delivery_counts(latencies_ns: "array[int]", sent: int, expected: int, proble
         latencies_ns=latencies_ns,
         requests=sent,
         records=len(latencies_ns),
+        elapsed_ns=elapsed_ns,
         errors=len(problems) + missing,
         first_error=problems[0] if problems else first_error,
     )

@@ -1,14 +1,16 @@
 """The load generator, in a process of its own on uvloop.
 
-Started as `python -m topics.bench.load` with a plan on standard input; a `Sample` comes back on standard output.
-Whatever presses on the target, a round goes the same way: everybody connects and settles, then there is a phase that is
-not counted, then one that is.
+Started as `python -m topics.bench.load` with plans on standard input; a `Sample` of each comes back on standard output.
+Whatever presses on a target, a round goes the same way: everybody connects and settles, presses for a while without
+being counted, and then is counted. Plans for several targets take turns of 50 ms.
 """
 
 import gc
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -24,6 +26,8 @@ from topics.bench.queue_workers import Workers
 from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
 
+TURN_S = 0.05  # long enough for many requests, short enough for the machine to be the same for all
+
 
 class Load(Protocol):
     """One way to press on a target."""
@@ -35,34 +39,74 @@ class Load(Protocol):
         """Waits until everybody who is connected is ready."""
         ...
 
-    async def press(self, seconds: float) -> int:
-        """One phase of that length. Gives back the nanoseconds to count, and leaves nothing under way."""
-        ...
-
-    def counts(self) -> Counts:
-        """What the last phase gave."""
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Presses for that long, and leaves nothing under way. May be called again and again."""
         ...
 
 
-async def run_plan(plan: AnyPlan, clock: Clock) -> Sample:
-    load = _load_of(plan, clock)
-    process_id = plan.target.process_id
-    try:
-        await connect(load.clients, plan.target.host, plan.target.port)
-        await load.settle()
-        gc.freeze()
-        if plan.settings.warm_up_s:
-            await load.press(plan.settings.warm_up_s)
-        own_ns = time.process_time_ns()
-        target_ns = cpu_ns(process_id)
-        elapsed_ns = await load.press(plan.settings.seconds)
-        own_ns = time.process_time_ns() - own_ns
-        after_ns = cpu_ns(process_id)
-        spent_ns = None if target_ns is None or after_ns is None else after_ns - target_ns
-        return sample_of(load.counts(), elapsed_ns, own_ns, spent_ns)
-    finally:
-        for client in load.clients:
+class Round:
+    """One plan's part in a round: what it has counted so far, turn by turn."""
+
+    def __init__(self, plan: AnyPlan, load: Load) -> None:
+        self.turns_max = max(round(plan.settings.seconds / TURN_S), 1)
+        self._plan = plan
+        self._load = load
+        self._total = Counts.nothing()
+        self._turns: list[Counts] = []
+        self._generator_ns: list[int] = []
+        self._target_ns: list[int | None] = []  # when each turn began, and at the end
+
+    async def begin(self) -> None:
+        """Connects and warms up: of that, only the errors are kept."""
+        settings = self._plan.settings
+        await connect(self._load.clients, self._plan.target.host, self._plan.target.port)
+        await self._load.settle()
+        if settings.warm_up_s:
+            warm_up = await self._load.press(settings.warm_up_s, settings.requests_max)
+            self._total.errors, self._total.first_error = warm_up.errors, warm_up.first_error
+
+    async def take_turn(self, turns: int) -> None:
+        """One of so many turns that share the plan's seconds."""
+        settings = self._plan.settings
+        left = settings.requests_max - self._total.requests
+        if left <= 0:
+            return
+        self._target_ns.append(cpu_ns(self._plan.target.process_id))
+        began_ns = time.process_time_ns()
+        counts = await self._load.press(settings.seconds / turns, left)
+        self._generator_ns.append(time.process_time_ns() - began_ns)
+        self._turns.append(counts)
+        self._total += counts
+
+    def end(self) -> Sample:
+        self._target_ns.append(cpu_ns(self._plan.target.process_id))
+        # What the target does between its turns, it does because of the turn before.
+        spent_ns = [None if a is None or b is None else b - a for a, b in pairwise(self._target_ns)]
+        turns = map(sample_of, self._turns, self._generator_ns, spent_ns)
+        known_ns = [ns for ns in spent_ns if ns is not None]
+        total = sample_of(self._total, sum(self._generator_ns), sum(known_ns) if known_ns else None)
+        return replace(total, turns=tuple(turns))
+
+    def close(self) -> None:
+        for client in self._load.clients:
             client.close()
+
+
+async def run(rounds: Sequence[Round]) -> list[Sample]:
+    """One alone has a single long turn. Several take short turns, and who is first changes, too."""
+    try:
+        for each in rounds:
+            await each.begin()
+        gc.freeze()
+        turns = rounds[0].turns_max if len(rounds) > 1 else 1
+        for number in range(turns):
+            first = number % len(rounds)
+            for each in (*rounds[first:], *rounds[:first]):
+                await each.take_turn(turns)
+        return [each.end() for each in rounds]
+    finally:
+        for each in rounds:
+            each.close()
 
 
 def _load_of(plan: AnyPlan, clock: Clock) -> Load:
@@ -78,15 +122,16 @@ def _load_of(plan: AnyPlan, clock: Clock) -> Load:
 
 
 def main() -> int:
-    plan: AnyPlan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=AnyPlan)
+    clock = SystemClock()
+    plans = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[AnyPlan])
     try:
-        sample = uvloop.run(run_plan(plan, SystemClock()))
+        samples = uvloop.run(run([Round(plan, _load_of(plan, clock)) for plan in plans]))
     except BenchError as problem:
         print(f"bench: {problem.message}", file=sys.stderr)
         return 1
     # Not `sys.stdout`: unbuffered, it may write less than all.
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
-        output.write(msgspec.msgpack.encode(sample))
+        output.write(msgspec.msgpack.encode(samples))
     return 0
 
 

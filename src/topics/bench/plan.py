@@ -70,21 +70,24 @@ class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
 AnyPlan = CirclePlan | QueuePlan | FanoutPlan | MediaPlan
 
 
-def run_load(plan: AnyPlan) -> Sample:
-    """Runs one round in a process of its own, so that the generator has a core and no other duty."""
+def run_load(plans: Sequence[AnyPlan]) -> list[Sample]:
+    """Runs one round in a process of its own, so that the generator has a core and no other duty.
+
+    Several plans are run in turns; each gives a sample.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "topics.bench.load"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    bound_s = plan.settings.warm_up_s + plan.settings.seconds + GENERATOR_GRACE_S
+    bound_s = sum(plan.settings.warm_up_s + plan.settings.seconds + GENERATOR_GRACE_S for plan in plans)
     try:
-        output, _ = process.communicate(msgspec.msgpack.encode(plan), timeout=bound_s)
+        output, _ = process.communicate(msgspec.msgpack.encode(plans), timeout=bound_s)
     except subprocess.TimeoutExpired as problem:
         raise BenchError(f"the load generator did not end within {bound_s:.0f} s") from problem
     finally:
         stop(process)
     if process.returncode != 0:
         raise BenchError(f"the load generator ended with status {process.returncode}")
-    return msgspec.msgpack.decode(output, type=Sample)
+    return msgspec.msgpack.decode(output, type=list[Sample])

@@ -91,7 +91,7 @@ class Worker(Connection):
 
     def __init__(self, dialect: Dialect, clock: Clock) -> None:
         super().__init__([], dialect, clock)
-        self.acked = 0
+        self._acked = 0
         self._dialect = dialect
         self._claiming = False
         self._jobs: list[bytes] = []
@@ -107,24 +107,23 @@ class Worker(Connection):
         if self._claiming:
             tally.latencies_ns.append(latency_ns)
         else:
-            self.acked += len(self._jobs)
+            self._acked += len(self._jobs)
+
+    def take_acked(self) -> int:
+        """How many jobs it acked since it was last asked."""
+        acked, self._acked = self._acked, 0
+        return acked
 
 
 class Workers(ClosedLoop):
-    """They are counted from the first claim on: what a phase before took from the queue would be missing."""
+    """Records are jobs acked; requests are claims and acks."""
 
     def __init__(self, plan: QueuePlan, clock: Clock) -> None:
         dialect = RespDialect if plan.target.kind is TargetKind.REDIS else HttpDialect
-        self.workers = [Worker(dialect(plan, number), clock) for number in range(plan.workers)]
-        super().__init__(self.workers, plan.settings.requests_max, clock)
+        self._workers = [Worker(dialect(plan, number), clock) for number in range(plan.workers)]
+        super().__init__(self._workers, clock)
 
-    def counts(self) -> Counts:
-        return worker_counts(super().counts(), [worker.acked for worker in self.workers])
-
-
-def worker_counts(claims: Counts, acked: list[int]) -> Counts:
-    """Records are jobs acked; requests are claims and acks."""
-    claims.requests *= 2
-    claims.records = sum(acked)
-    claims.unevenness = max(acked) * len(acked) / claims.records if claims.records else None
-    return claims
+    def counts(self, tally: Tally, elapsed_ns: int) -> Counts:
+        acked = tuple(worker.take_acked() for worker in self._workers)
+        requests = 2 * len(tally.latencies_ns)
+        return Counts(tally.latencies_ns, requests, sum(acked), elapsed_ns, tally.errors, tally.first_error, acked)

@@ -10,7 +10,7 @@ import msgspec
 from topics.bench.comparison import RATE, Ratio, TargetResult, WorkloadResult
 from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import RatioOfRounds, Sample
+from topics.bench.samples import PairedRatio, Sample
 from topics.version import VERSION
 
 COLUMNS = ("target", "requests/s", "records/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "load cpu")
@@ -117,7 +117,7 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
     lines = [""] if ratios else []
     for ratio in ratios:
         line = f"{GAP}{ratio.subject} / {ratio.peer}{'' if ratio.of == RATE else f', {ratio.of}'} = "
-        line += f"{ratio.value:.2f}" if ratio.rounds is None else _with_spread(ratio.rounds)
+        line += f"{ratio.value:.2f}" if ratio.pairs is None else _with_spread(ratio.pairs)
         if ratio.of != RATE:
             line += f"{GAP}less is faster"
         if ratio.least is not None:
@@ -126,13 +126,13 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
     return lines
 
 
-def _with_spread(rounds: RatioOfRounds) -> str:
-    """The median, where it would likely be in another run, and the lowest and highest round."""
-    spread = f"{GAP}({len(rounds.ascending)} rounds: {rounds.ascending[0]:.3f} to {rounds.ascending[-1]:.3f})"
-    if rounds.likely is None:
-        return f"{rounds.median:.3f}{spread}"
-    low, high = rounds.likely
-    return f"{rounds.median:.3f}, likely {low:.3f} to {high:.3f}{spread}"
+def _with_spread(pairs: PairedRatio) -> str:
+    """The median, where it would likely be in another run, and the lowest and highest of all."""
+    spread = f"{GAP}({len(pairs.ascending)} turns: {pairs.ascending[0]:.3f} to {pairs.ascending[-1]:.3f})"
+    if pairs.likely is None:
+        return f"{pairs.median:.3f}{spread}"
+    low, high = pairs.likely
+    return f"{pairs.median:.3f}, likely {low:.3f} to {high:.3f}{spread}"
 
 
 def _figure_lines(figures: Sequence[Figure]) -> list[str]:
@@ -184,8 +184,8 @@ def _ratio_document(ratio: Ratio) -> dict[str, object]:
         "value": round(ratio.value, 4),
         "at_least": ratio.least,
     }
-    if ratio.rounds is not None:
-        document |= {"rounds": ratio.rounds.ascending, "likely": ratio.rounds.likely}
+    if ratio.pairs is not None:
+        document |= {"pairs": ratio.pairs.ascending, "likely": ratio.pairs.likely}
     return document
 
 

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import comb
 from statistics import median
 
@@ -11,14 +12,30 @@ LIKELY_MISSED_SHARE = 0.05
 
 @dataclass(slots=True)
 class Counts:
-    """What a load generator counted in a round; successes have latencies."""
+    """What a load counted for a while; successes have latencies."""
 
     latencies_ns: "array[int]"
     requests: int
     records: int
-    errors: int
-    first_error: str | None
-    unevenness: float | None = None
+    elapsed_ns: int
+    errors: int = 0
+    first_error: str | None = None
+    by_worker: tuple[int, ...] = ()  # the records, where it matters who did them
+
+    @classmethod
+    def nothing(cls) -> "Counts":
+        return cls(array("Q"), 0, 0, 0)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            latencies_ns=self.latencies_ns + other.latencies_ns,
+            requests=self.requests + other.requests,
+            records=self.records + other.records,
+            elapsed_ns=self.elapsed_ns + other.elapsed_ns,
+            errors=self.errors + other.errors,
+            first_error=self.first_error or other.first_error,
+            by_worker=tuple(map(sum, zip_longest(self.by_worker, other.by_worker, fillvalue=0))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,7 @@ class Sample:
     generator_busy: float
     unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
     target_cpu_s: float | None = None  # of all its threads; of a process somebody else started it is not known
+    turns: tuple["Sample", ...] = ()  # where the round was shared with others of its kind, in turns
 
     @property
     def cpu_us_per_record(self) -> float | None:
@@ -58,19 +76,20 @@ def percentile(ascending: Sequence[int], per_mille: int) -> int:
     return ascending[max(rank, 1) - 1]
 
 
-def sample_of(counts: Counts, elapsed_ns: int, generator_cpu_ns: int, target_cpu_ns: int | None = None) -> Sample:
+def sample_of(counts: Counts, generator_cpu_ns: int, target_cpu_ns: int | None = None) -> Sample:
     ascending = sorted(counts.latencies_ns)
+    busiest = max(counts.by_worker, default=0) * len(counts.by_worker)
     return Sample(
         requests=counts.requests,
         records=counts.records,
-        elapsed_s=elapsed_ns / 1e9,
+        elapsed_s=counts.elapsed_ns / 1e9,
         p50_ms=percentile(ascending, 500) / 1e6,
         p99_ms=percentile(ascending, 990) / 1e6,
         p999_ms=percentile(ascending, 999) / 1e6,
         errors=counts.errors,
         first_error=counts.first_error,
-        generator_busy=generator_cpu_ns / elapsed_ns if ascending else 0.0,
-        unevenness=counts.unevenness,
+        generator_busy=generator_cpu_ns / counts.elapsed_ns if ascending else 0.0,
+        unevenness=busiest / sum(counts.by_worker) if busiest else None,
         target_cpu_s=None if target_cpu_ns is None else target_cpu_ns / 1e9,
     )
 
@@ -88,10 +107,10 @@ def median_latency_round(rounds: Sequence[Sample]) -> Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class RatioOfRounds:
-    """The ratios of rounds that ran next to each other, round by round.
+class PairedRatio:
+    """The ratios of what ran next to each other, pair by pair: two rounds, or two turns of a round.
 
-    What else the machine did then touches both rounds, so their ratio means something where their rates do not.
+    What else the machine did then touches both, so their ratio means something where their rates do not.
     """
 
     ascending: tuple[float, ...]
@@ -102,9 +121,9 @@ class RatioOfRounds:
 
     @property
     def likely(self) -> tuple[float, float] | None:
-        """Where the true median is in at least 95 of 100 runs like this one; too few rounds cannot tell.
+        """Where the true median is in at least 95 of 100 runs like this one; too few pairs cannot tell.
 
-        Half of all rounds fall below the true median, whatever else is true of them, so the number of rounds below
+        Half of all pairs fall below the true median, whatever else is true of them, so the number of pairs below
         it is that of heads in as many tosses: the `rank`-th lowest and highest ratio enclose it unless there are
         fewer than `rank` heads or fewer than `rank` tails.
         """
@@ -119,8 +138,8 @@ class RatioOfRounds:
 
 def paired_ratio(
     subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float | None]
-) -> RatioOfRounds | None:
-    """Rounds in which a value is not known, or the peer's is nothing, are left out."""
+) -> PairedRatio | None:
+    """Pairs in which a value is not known or nothing are left out."""
     pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
-    ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
-    return RatioOfRounds(tuple(sorted(ratios))) if ratios else None
+    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    return PairedRatio(tuple(sorted(ratios))) if ratios else None

@@ -6,6 +6,7 @@ It plans what the load generator does in a round. Most send a closed loop of pre
 
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topics.bench.plan import AnyPlan, CirclePlan, LoadSettings, run_load
@@ -50,13 +51,15 @@ class Workload(ABC):
     def prepare(self, target: Target) -> None:  # noqa: B027 (most need nothing)
         """Once per target, before its first round: usually nothing lasts longer than a round."""
 
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        """One measured round."""
+    def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        """One measured round of targets of one kind: they share it in turns."""
         try:
-            self.set_up(target, settings)
-            return self.measure(target, settings)
+            for target in targets:
+                self.set_up(target, settings)
+            return self.measure(targets, settings)
         finally:
-            self.clean_up(target)
+            for target in targets:
+                self.clean_up(target)
 
     def set_up(self, target: Target, settings: LoadSettings) -> None:
         """What a round needs to be there. Redis makes a stream when it is first written to."""
@@ -64,8 +67,8 @@ class Workload(ABC):
             with target.http() as control:
                 control.call("PUT", f"/v0/topics/{self.topic}", self.config)
 
-    def measure(self, target: Target, settings: LoadSettings) -> Sample:
-        return run_load(self.plan(target, settings))
+    def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        return run_load([self.plan(target, settings) for target in targets])
 
     def clean_up(self, target: Target) -> None:
         """After a round, and once per target after the last: nothing of the workload stays behind."""

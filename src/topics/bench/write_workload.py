@@ -1,5 +1,8 @@
 """Writes of one record and of a batch a call, against `XADD` and pipelined `XADD`."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 from topics.bench.http1 import render_request
 from topics.bench.journal_watch import JournalWatch
 from topics.bench.plan import LoadSettings
@@ -30,17 +33,18 @@ class WriteWorkload(ClosedLoop):
         self._durability = durability
         super().__init__(durability)
 
-    def measure(self, target: Target, settings: LoadSettings) -> Sample:
-        """Asks a server before and after whether it journals what it acknowledges."""
-        if target.kind is not TargetKind.TOPICS:
-            return super().measure(target, settings)
-        with target.http() as control:
-            journal = JournalWatch(self._durability, control)
-            sample = super().measure(target, settings)
-            caveat = journal.caveat()
-        if caveat is not None:
-            self.caveats.append(f"{self.name} on {target.name}: {caveat}")
-        return sample
+    def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        """Asks servers before and after whether they journal what they acknowledge."""
+        with ExitStack() as stack:
+            journals = {
+                target: JournalWatch(self._durability, stack.enter_context(target.http()))
+                for target in targets
+                if target.kind is TargetKind.TOPICS
+            }
+            samples = super().measure(targets, settings)
+            found = {target: journal.caveat() for target, journal in journals.items()}
+        self.caveats += [f"{self.name} on {target.name}: {caveat}" for target, caveat in found.items() if caveat]
+        return samples
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
         first = (connection * self.script_length + number) * self.records_per_request

@@ -81,7 +81,7 @@ def test_only_what_was_sent_since_counting_began_is_counted() -> None:
 
 
 def test_a_delivery_that_did_not_come_is_an_error() -> None:
-    counts = delivery_counts(array("Q", [1_000_000]), sent=1, expected=3, problems=[])
+    counts = delivery_counts(array("Q", [1_000_000]), sent=1, expected=3, elapsed_ns=1, problems=[])
     assert (counts.requests, counts.records, counts.errors) == (1, 1, 2)
     assert counts.first_error == "2 of 3 deliveries did not come"
 
@@ -96,5 +96,6 @@ def test_what_was_counted_before_is_forgotten_when_counting_begins_again() -> No
 
 
 def test_a_lost_connection_is_an_error_beside_the_deliveries_that_did_not_come() -> None:
-    counts = delivery_counts(array("Q"), sent=1, expected=2, problems=["connection lost: closed by the target"])
-    assert (counts.errors, counts.first_error) == (3, "connection lost: closed by the target")
+    why = "connection lost: closed by the target"
+    counts = delivery_counts(array("Q"), sent=1, expected=2, elapsed_ns=1, problems=[why])
+    assert (counts.errors, counts.first_error) == (3, why)

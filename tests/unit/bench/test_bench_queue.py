@@ -1,14 +1,17 @@
 """The load on queues: what a worker sends, how it reads replies that come in pieces, and the figures made of it."""
 
+import asyncio
 from array import array
 
 import pytest
 
+from topics.bench.closed_loop import Tally
 from topics.bench.errors import MalformedReply
 from topics.bench.plan import LoadSettings, QueuePlan
-from topics.bench.queue_workers import Dialect, HttpDialect, RespDialect, worker_counts
+from topics.bench.queue_workers import Dialect, HttpDialect, RespDialect, Workers
 from topics.bench.samples import Counts, sample_of
 from topics.bench.targets import Target, TargetKind
+from topics.testing.fake_clock import FakeClock
 
 TARGET = Target("topics", TargetKind.TOPICS, "127.0.0.1", 1)
 PLAN = QueuePlan(target=TARGET, settings=LoadSettings(1, 1.0), topic="jobs", workers=2, jobs_per_claim=8)
@@ -68,7 +71,23 @@ def test_a_refusal_is_no_reply() -> None:
 
 
 def test_figures_are_of_jobs_acked_and_claims_timed() -> None:
-    claims = Counts(array("Q", [1_000_000, 3_000_000]), requests=2, records=2, errors=0, first_error=None)
-    sample = sample_of(worker_counts(claims, [10, 30]), 2_000_000_000, 1_000_000_000)
+    counts = Counts(array("Q", [1_000_000, 3_000_000]), 4, 40, 2_000_000_000, by_worker=(10, 30))
+    sample = sample_of(counts, 1_000_000_000)
     assert (sample.records, sample.records_per_s, sample.requests) == (40, 20.0, 4)
     assert (sample.p50_ms, sample.p99_ms, sample.generator_busy, sample.unevenness) == (1.0, 3.0, 0.5, 1.5)
+
+
+def test_every_worker_counts_claims_and_acks_and_the_jobs_it_acked() -> None:
+    workers = Workers(PLAN, FakeClock())
+    tally = Tally(requests_max=100)
+    for worker in workers.clients:
+        worker.connection_made(asyncio.Transport())
+    busy = workers.clients[1]
+    busy.next_request()
+    busy.note_success(tally, 7)
+    busy.data_received(HTTP_REPLY)
+    busy.next_request()
+    busy.note_success(tally, 8)
+    counts = workers.counts(tally, 1000)
+    assert (counts.requests, counts.records, counts.by_worker, list(counts.latencies_ns)) == (2, 2, (0, 2), [7])
+    assert workers.counts(tally, 1000).by_worker == (0, 0)

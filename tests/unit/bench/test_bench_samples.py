@@ -32,12 +32,21 @@ def test_a_percentile_of_nothing_is_zero() -> None:
 
 def test_a_sample_counts_records_and_sorts_latencies() -> None:
     latencies_ns = array("Q", [3_000_000, 1_000_000, 2_000_000])
-    counts = Counts(latencies_ns, requests=3, records=300, errors=1, first_error="HTTP/1.1 500")
-    sample = sample_of(counts, 2_000_000_000, 500_000_000, 600_000)
+    counts = Counts(
+        latencies_ns, requests=3, records=300, elapsed_ns=2_000_000_000, errors=1, first_error="HTTP/1.1 500"
+    )
+    sample = sample_of(counts, 500_000_000, 600_000)
     assert (sample.requests, sample.records, sample.records_per_s) == (3, 300, 150.0)
     assert (sample.p50_ms, sample.p99_ms, sample.generator_busy) == (2.0, 3.0, 0.25)
     assert (sample.errors, sample.first_error) == (1, "HTTP/1.1 500")
     assert sample.cpu_us_per_record == 2.0
+
+
+def test_counts_add_up_and_the_first_error_stays_the_first() -> None:
+    first = Counts(array("Q", [1]), 1, 10, 100, 1, "one", (4, 6))
+    second = Counts(array("Q", [2]), 2, 20, 200, 1, "two", (20, 0))
+    added = Counts.nothing() + first + second
+    assert added == Counts(array("Q", [1, 2]), 3, 30, 300, 2, "one", (24, 6))
 
 
 def test_a_target_somebody_else_started_does_not_tell_its_processor_time() -> None:
