@@ -3,9 +3,9 @@
 The machine is rarely quiet. Rounds of the same number run one after the other, so their ratio means
 something even when their rates do not; the order turns by one each round, so nobody is always first.
 
-Servers of this project share a round in turns of 50 ms: they differ by a few per cent, and work that one
-of them puts off falls into the other's turn as often as the other way round. A peer of another kind has its rounds for
-itself, since it would be charged for work that it does not put off.
+Servers of this project share a round in short turns: they differ by a few per cent, and work that one of them puts off
+falls into the other's turn as often as the other way round. A peer of another kind has its rounds for itself, since it
+would be charged for work that it does not put off.
 """
 
 from collections.abc import Callable, Sequence

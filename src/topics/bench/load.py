@@ -2,7 +2,7 @@
 
 Started as `python -m topics.bench.load` with plans on standard input; a `Sample` of each comes back on standard output.
 Whatever presses on a target, a round goes the same way: everybody connects and settles, presses for a while without
-being counted, and then is counted. Plans for several targets take turns of 50 ms.
+being counted, and then is counted. Plans for several targets take short turns.
 """
 
 import gc
@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 from typing import Protocol
 
 import msgspec
@@ -26,7 +27,8 @@ from topics.bench.queue_workers import Workers
 from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
 
-TURN_S = 0.05  # long enough for many requests, short enough for the machine to be the same for all
+TURN_S_MIN = 0.05  # so short that the machine is the same for all
+TURN_LATENCIES_MIN = 10  # so long that replies which come after a turn, and are not counted, are few
 
 
 class Load(Protocol):
@@ -48,7 +50,7 @@ class Round:
     """One plan's part in a round: what it has counted so far, turn by turn."""
 
     def __init__(self, plan: AnyPlan, load: Load) -> None:
-        self.turns_max = max(round(plan.settings.seconds / TURN_S), 1)
+        self.turn_s = plan.settings.seconds
         self._plan = plan
         self._load = load
         self._total = Counts.nothing()
@@ -57,13 +59,15 @@ class Round:
         self._target_ns: list[int | None] = []  # when each turn began, and at the end
 
     async def begin(self) -> None:
-        """Connects and warms up: of that, only the errors are kept."""
+        """Connects and warms up: that tells how long a turn should be, and its errors are kept."""
         settings = self._plan.settings
         await connect(self._load.clients, self._plan.target.host, self._plan.target.port)
         await self._load.settle()
         if settings.warm_up_s:
             warm_up = await self._load.press(settings.warm_up_s, settings.requests_max)
             self._total.errors, self._total.first_error = warm_up.errors, warm_up.first_error
+            if warm_up.latencies_ns:
+                self.turn_s = max(TURN_S_MIN, TURN_LATENCIES_MIN * median(warm_up.latencies_ns) / 1e9)
 
     async def take_turn(self, turns: int) -> None:
         """One of so many turns that share the plan's seconds."""
@@ -92,13 +96,14 @@ class Round:
             client.close()
 
 
-async def run(rounds: Sequence[Round]) -> list[Sample]:
+async def run(rounds: Sequence[Round], seconds: float) -> list[Sample]:
     """One alone has a single long turn. Several take short turns, and who is first changes, too."""
     try:
         for each in rounds:
             await each.begin()
         gc.freeze()
-        turns = rounds[0].turns_max if len(rounds) > 1 else 1
+        turn_s = max(each.turn_s for each in rounds)
+        turns = max(round(seconds / turn_s), 1) if len(rounds) > 1 else 1
         for number in range(turns):
             first = number % len(rounds)
             for each in (*rounds[first:], *rounds[:first]):
@@ -125,7 +130,7 @@ def main() -> int:
     clock = SystemClock()
     plans = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[AnyPlan])
     try:
-        samples = uvloop.run(run([Round(plan, _load_of(plan, clock)) for plan in plans]))
+        samples = uvloop.run(run([Round(plan, _load_of(plan, clock)) for plan in plans], plans[0].settings.seconds))
     except BenchError as problem:
         print(f"bench: {problem.message}", file=sys.stderr)
         return 1

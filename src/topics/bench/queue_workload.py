@@ -1,7 +1,6 @@
 """A hundred workers on one queue, each claiming 8 jobs and acking them, against `XREADGROUP` and `XACK`."""
 
 import time
-from dataclasses import replace
 
 from topics.bench.plan import LoadSettings, QueuePlan
 from topics.bench.queue_workers import GROUP
@@ -11,7 +10,7 @@ from topics.bench.workload import Expectation, Workload
 
 WORKERS = 100
 JOBS_PER_CLAIM = 8
-JOBS_PER_S_MAX = 50_000  # that many are written for every second of a round; it ends when they are done
+JOBS_PER_S_MAX = 50_000  # that many are written for every second of a round and its warm-up; it ends when they are done
 SETTLE_S = 6.0  # then the segments of what was written are sealed: that is part of writing, not of claiming
 
 
@@ -31,7 +30,7 @@ class QueueWorkload(Workload):
 
     def set_up(self, target: Target, settings: LoadSettings) -> None:
         super().set_up(target, settings)
-        jobs = int(settings.seconds * JOBS_PER_S_MAX)
+        jobs = int((settings.warm_up_s + settings.seconds) * JOBS_PER_S_MAX)
         if target.kind is TargetKind.REDIS:
             stream = self.topic.encode("ascii")
             with target.redis() as redis:
@@ -43,10 +42,9 @@ class QueueWorkload(Workload):
             time.sleep(SETTLE_S)
 
     def plan(self, target: Target, settings: LoadSettings) -> QueuePlan:
-        # Without a phase before: it would take jobs that are not there any more when it counts.
         return QueuePlan(
             target=target,
-            settings=replace(settings, warm_up_s=0.0),
+            settings=settings,
             topic=self.topic,
             workers=WORKERS,
             jobs_per_claim=JOBS_PER_CLAIM,

@@ -5,7 +5,7 @@ from array import array
 
 from topics.bench.closed_loop import Connection, Tally
 from topics.bench.http1 import HttpReply
-from topics.bench.load import TURN_S, Round, run
+from topics.bench.load import TURN_S_MIN, Round, run
 from topics.bench.plan import CirclePlan, LoadSettings, QueuePlan
 from topics.bench.queue_workers import HttpDialect, Worker
 from topics.bench.resp import RespReply
@@ -169,7 +169,8 @@ class FakeLoad:
 
     clients: tuple[()] = ()
 
-    def __init__(self, name: str, pressed: list[tuple[str, float]]) -> None:
+    def __init__(self, name: str, pressed: list[tuple[str, float]], latency_ns: int = 1000) -> None:
+        self._latency_ns = latency_ns
         self._name = name
         self._pressed = pressed
 
@@ -179,22 +180,26 @@ class FakeLoad:
     async def press(self, seconds: float, requests_max: int) -> Counts:
         self._pressed.append((self._name, round(seconds, 3)))
         count = min(round(seconds * 100), requests_max)
-        return Counts(array("Q", [1000] * count), count, count, round(seconds * 1e9), 1, f"error of {self._name}")
+        return Counts(
+            array("Q", [self._latency_ns] * count), count, count, round(seconds * 1e9), 1, f"error of {self._name}"
+        )
 
 
-def rounds_of(*names: str, settings: LoadSettings) -> tuple[list[Round], list[tuple[str, float]]]:
+def rounds_of(
+    *names: str, settings: LoadSettings, latency_ns: int = 1000
+) -> tuple[list[Round], list[tuple[str, float]]]:
     pressed: list[tuple[str, float]] = []
     target = Target("topics", TargetKind.TOPICS, "127.0.0.1", 1)
     plan = CirclePlan(target=target, settings=settings, scripts=[], lines_per_reply=0, records_per_request=1)
-    return [Round(plan, FakeLoad(name, pressed)) for name in names], pressed
+    return [Round(plan, FakeLoad(name, pressed, latency_ns)) for name in names], pressed
 
 
 def test_two_targets_take_short_turns_and_nobody_is_always_first() -> None:
-    rounds, pressed = rounds_of("a", "b", settings=LoadSettings(1, 3 * TURN_S, warm_up_s=0.5))
-    samples = asyncio.run(run(rounds))
+    rounds, pressed = rounds_of("a", "b", settings=LoadSettings(1, 3 * TURN_S_MIN, warm_up_s=0.5))
+    samples = asyncio.run(run(rounds, 3 * TURN_S_MIN))
     assert pressed == [
         *[("a", 0.0), ("a", 0.5), ("b", 0.0), ("b", 0.5)],
-        *[(name, TURN_S) for name in ("a", "b", "b", "a", "a", "b")],
+        *[(name, TURN_S_MIN) for name in ("a", "b", "b", "a", "a", "b")],
     ]
     assert [(sample.requests, round(sample.elapsed_s, 3), len(sample.turns)) for sample in samples] == [
         (15, 0.15, 3)
@@ -204,11 +209,17 @@ def test_two_targets_take_short_turns_and_nobody_is_always_first() -> None:
 
 def test_a_target_alone_has_one_turn_and_the_errors_of_its_warm_up() -> None:
     rounds, pressed = rounds_of("a", settings=LoadSettings(1, 2.0))
-    (sample,) = asyncio.run(run(rounds))
+    (sample,) = asyncio.run(run(rounds, 2.0))
     assert pressed == [("a", 0.0), ("a", 0.3), ("a", 2.0)]
     assert (sample.requests, sample.errors, sample.first_error) == (200, 2, "error of a")
 
 
 def test_the_most_requests_of_a_round_are_those_of_all_its_turns() -> None:
     rounds, _ = rounds_of("a", "b", settings=LoadSettings(1, 0.5, requests_max=25))
-    assert [sample.requests for sample in asyncio.run(run(rounds))] == [25, 25]
+    assert [sample.requests for sample in asyncio.run(run(rounds, 0.5))] == [25, 25]
+
+
+def test_turns_are_long_where_requests_take_long() -> None:
+    rounds, pressed = rounds_of("a", "b", settings=LoadSettings(1, 1.0), latency_ns=50_000_000)
+    asyncio.run(run(rounds, 1.0))
+    assert pressed[4:] == [("a", 0.5), ("b", 0.5), ("b", 0.5), ("a", 0.5)]
