@@ -20,8 +20,8 @@ import uvloop
 
 from conformance.client import Api, Topic
 from conformance.process import ServerProcess
+from topics.bench.clients import Client, EventStreamClient, RequestClient, WebSocketClient, connect
 from topics.bench.http1 import render_request
-from topics.bench.live_clients import EventStreamClient, LiveClient, RequestClient, WebSocketClient, connect
 from topics.bench.websocket_frames import render_frame, render_handshake
 
 EXHAUSTIVE = bool(os.environ.get("TOPICS_TEST_EXHAUSTIVE"))
@@ -90,7 +90,7 @@ def test_nobody_who_reads_loses_anything_and_memory_stays_flat(server: ServerPro
 async def soak(server: ServerProcess) -> None:
     api = server.api
     receivers = [Receiver() for _ in range(STREAMS + SOCKETS)]
-    clients: list[LiveClient] = [
+    clients: list[Client] = [
         EventStreamClient(stream_request(api, "soak"), receiver.take) for receiver in receivers[:STREAMS]
     ]
     subscribe = b'{"op":"subscribe","topic":"soak"}'
@@ -161,7 +161,7 @@ def write_body(record_bytes: int) -> bytes:
     return json.dumps({"records": [{"data": "x" * record_bytes}]}).encode()
 
 
-async def until(condition: Callable[[], bool], clients: list[LiveClient]) -> None:
+async def until(condition: Callable[[], bool], clients: list[Client]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         lost = [client.lost for client in clients if client.lost]

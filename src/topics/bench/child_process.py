@@ -3,16 +3,19 @@
 Each runs in a session of its own, so that Ctrl-C reaches the benchmark alone and it stops them in order.
 """
 
+import ctypes
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from topics.bench.errors import BenchError
-from topics.clock import Clock, SystemClock
+from topics.clock import SystemClock
 
+LOOPBACK = "127.0.0.1"
 POLL_S = 0.02
 START_S_MAX = 30.0
 STOP_S_MAX = 10.0
@@ -55,27 +58,42 @@ def wait_for(
     what: str,
     condition: Callable[[], bool],
     log: Path,
-    clock: Clock | None = None,
+    poll_s: float = POLL_S,
 ) -> None:
     """Waits until `condition` holds. Ending before that, or taking too long, is an error with the log."""
-    clock = clock or SystemClock()
+    clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + int(START_S_MAX * 1e9)
     while not condition():
         if clock.monotonic_ns() > deadline_ns:
             raise BenchError(f"{what} was not ready after {START_S_MAX:.0f} s\n{_end_of(log)}")
         try:
-            process.wait(POLL_S)
+            process.wait(poll_s)
         except subprocess.TimeoutExpired:
             continue
         raise BenchError(f"{what} ended with status {process.returncode} while starting\n{_end_of(log)}")
 
 
+def cpu_ns(process_id: int | None) -> int | None:
+    """The processor time a process has used, with all its threads; None where that cannot be told."""
+    find_clock = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
+    clock_id = ctypes.c_int()
+    if process_id is None or find_clock is None or find_clock(process_id, ctypes.byref(clock_id)) != 0:
+        return None
+    return time.clock_gettime_ns(clock_id.value)
+
+
 def free_port() -> int:
     """A loopback port nobody listens on at this moment."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def address_in(port_file: Path) -> tuple[str, int]:
+    """Where the process that wrote this file listens."""
+    host, _, port = port_file.read_text().strip().rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def environment_with(**settings: str) -> dict[str, str]:

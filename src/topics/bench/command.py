@@ -16,8 +16,8 @@ from typing import TextIO
 
 from topics.bench.comparison import WorkloadResult, compare
 from topics.bench.errors import BenchError
+from topics.bench.live_workload import MediaRoom
 from topics.bench.measurement import MeasurementResult
-from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
 from topics.bench.report import render_figures, render_json, render_text
 from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at
@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--url", action="append", default=[], help="also measure the /v0 server at this URL (repeatable)"
+    )
+    parser.add_argument(
+        "--against-checkout",
+        type=Path,
+        metavar="DIR",
+        help="also measure the server of this checkout, and tell how much faster this one is; . shows the noise",
     )
     parser.add_argument("--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)")
     parser.add_argument("--allow-remote", action="store_true", help="accept a --url that is not loopback")
@@ -95,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with _interrupt_on_terminate(), ExitStack() as stack:
             workloads = select(args.workload, args.durability, room)
+            if args.against_checkout is not None and not workloads:
+                raise BenchError(f"--against-checkout compares workloads: {args.workload} is of this checkout alone")
             targets = _targets(args, stack, notes, progress) if workloads else []
             for workload in workloads:
                 results.append(compare(workload, targets, settings, args.rounds, progress.show))
@@ -143,11 +151,16 @@ class ProgressLine:
 
 def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progress: ProgressLine) -> list[Target]:
     """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
+    if args.against_checkout is not None and "topics" not in args.targets:
+        raise BenchError("--against-checkout compares it with this server: --targets must name topics")
     others = [target_at(url, allow_remote=args.allow_remote, api_key=args.api_key) for url in args.url]
     targets: list[Target] = []
     if "topics" in args.targets:
         progress.show("starting the server")
         targets.append(stack.enter_context(own_server()))
+    if args.against_checkout is not None:
+        progress.show(f"starting the server of {args.against_checkout}")
+        targets.append(stack.enter_context(own_server(args.against_checkout)))
     targets += others
     if "empty" in args.targets:
         progress.show("starting the empty handler")

@@ -2,7 +2,9 @@
 
 import http.client
 import socket
+from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import Self
 
 from topics.bench.errors import BenchError
 from topics.bench.resp import RespReply, encode_command
@@ -11,7 +13,22 @@ CALL_S_MAX = 60.0
 RECEIVE_BYTES = 256 * 1024
 
 
-class HttpControl:
+class Control(ABC):
+    """One connection, for the length of a `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class HttpControl(Control):
     """One keep-alive connection to a `/v0` server."""
 
     def __init__(self, host: str, port: int, api_key: str | None = None) -> None:
@@ -20,40 +37,39 @@ class HttpControl:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
-    def __enter__(self) -> "HttpControl":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._connection.close()
+
+    def is_there(self, path: str) -> bool:
+        return self.read_if_there(path) is not None
 
     def read_if_there(self, path: str) -> bytes | None:
         """The body of a 200, or None when nothing answers or something else does."""
         try:
-            self._connection.request("GET", path, headers=self._headers)
-            reply = self._connection.getresponse()
-            content = reply.read()
+            status, content = self._exchange("GET", path)
         except (OSError, http.client.HTTPException):
             self._connection.close()
             return None
-        return content if reply.status == 200 else None
+        return content if status == 200 else None
 
     def call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of a 2xx reply; anything else ends the run."""
         try:
-            self._connection.request(method, path, body=body or None, headers=self._headers)
-            reply = self._connection.getresponse()
-            content = reply.read()
+            status, content = self._exchange(method, path, body)
         except (OSError, http.client.HTTPException) as problem:
             raise BenchError(f"{method} {path}: {problem}") from problem
-        if not 200 <= reply.status < 300:
+        if not 200 <= status < 300:
             shown = content[:500].decode("utf-8", "replace")
-            raise BenchError(f"{method} {path} answered {reply.status}: {shown}")
+            raise BenchError(f"{method} {path} answered {status}: {shown}")
         return content
 
+    def _exchange(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        self._connection.request(method, path, body=body or None, headers=self._headers)
+        reply = self._connection.getresponse()
+        return reply.status, reply.read()
 
-class RedisControl:
+
+class RedisControl(Control):
     """One connection to a Redis server."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -62,12 +78,7 @@ class RedisControl:
         except OSError as problem:
             raise BenchError(f"redis does not answer: {problem}") from problem
 
-    def __enter__(self) -> "RedisControl":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._socket.close()
 
     def call(self, *parts: bytes, lines: int = 1) -> bytes:

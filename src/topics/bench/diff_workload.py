@@ -1,25 +1,21 @@
 """Reads of 1000 records a call from a preloaded topic, against `XRANGE … COUNT 1000`."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from topics.bench.errors import BenchError
 from topics.bench.http1 import render_request
-from topics.bench.records import data_of, tag_of, write_body
-from topics.bench.resp import (
-    LINES_PER_ARRAY_HEADER,
-    LINES_PER_BULK_STRING,
-    encode_command,
-    lines_per_stream_entry,
-)
+from topics.bench.plan import LoadSettings
+from topics.bench.records import FIELDS_PER_ENTRY, fill, fill_stream
+from topics.bench.resp import LINES_PER_ARRAY_HEADER, encode_command, lines_per_stream_entry
+from topics.bench.samples import Sample
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import ClosedLoop, Expectation
 
 PRELOADED_RECORDS = 100_000
-PRELOAD_BATCH_RECORDS = 1000
 READ_RECORDS = 1000
-FIELDS_PER_ENTRY = 2
 
 
 class _DiffReply(msgspec.Struct):
@@ -40,8 +36,7 @@ class DiffWorkload(ClosedLoop):
         self.name = f"diff-{where}"
         self.summary = f"{READ_RECORDS} records a call, {_place(where)} of {PRELOADED_RECORDS}, {durability} class"
         self.script_length = 1 if where == "tail" else PRELOADED_RECORDS // READ_RECORDS
-        self._config = b'{"durability":"%b"}' % durability.encode("ascii")
-        super().__init__()
+        super().__init__(durability)
 
     def prepare(self, target: Target) -> None:
         """Preloads, and checks that a read gives all the records a call is counted for."""
@@ -50,13 +45,9 @@ class DiffWorkload(ClosedLoop):
         else:
             self._preload_topics(target)
 
-    def clean_up(self, target: Target) -> None:
-        if target.kind is TargetKind.REDIS:
-            with target.redis() as control:
-                control.call(b"DEL", self.topic.encode("ascii"))
-        else:
-            with target.http() as control:
-                control.call("DELETE", f"/v0/topics/{self.topic}")
+    def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        """What was preloaded serves every round."""
+        return self.measure(targets, settings)
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
         from_seq = self._from_seq(number)
@@ -71,10 +62,8 @@ class DiffWorkload(ClosedLoop):
 
     def _preload_topics(self, target: Target) -> None:
         with target.http() as control:
-            control.call("PUT", f"/v0/topics/{self.topic}", self._config)
-            for first in range(0, PRELOADED_RECORDS, PRELOAD_BATCH_RECORDS):
-                body = write_body(first, PRELOAD_BATCH_RECORDS)
-                control.call("POST", f"/v0/topics/{self.topic}?return_seqs=false", body)
+            control.call("PUT", f"/v0/topics/{self.topic}", self.config)
+            fill(control, [self.topic], 0, PRELOADED_RECORDS)
             for number in (0, self.script_length - 1):
                 from_seq = self._from_seq(number)
                 content = control.call("POST", f"/v0/topics/{self.topic}/diff", _diff_body(from_seq))
@@ -86,20 +75,7 @@ class DiffWorkload(ClosedLoop):
     def _preload_redis(self, target: Target) -> None:
         stream = self.topic.encode("ascii")
         with target.redis() as control:
-            for first in range(0, PRELOADED_RECORDS, PRELOAD_BATCH_RECORDS):
-                commands = [
-                    encode_command(
-                        b"XADD",
-                        stream,
-                        b"%d-0" % (number + 1),
-                        b"tag",
-                        tag_of(number),
-                        b"data",
-                        data_of(number),
-                    )
-                    for number in range(first, first + PRELOAD_BATCH_RECORDS)
-                ]
-                control.send(b"".join(commands), LINES_PER_BULK_STRING * len(commands))
+            fill_stream(control, stream, PRELOADED_RECORDS)
             if control.call(b"XLEN", stream) != b":%d\r\n" % PRELOADED_RECORDS:
                 raise BenchError(f"{target.name}: the preloaded stream is not {PRELOADED_RECORDS} long")
 

@@ -1,9 +1,8 @@
 """An SSE stream as the load generator needs it: from the bytes of a chunked HTTP reply to whole events."""
 
 from topics.bench.errors import MalformedReply
+from topics.bench.http1 import without_head
 
-HEAD_BYTES_MAX = 64 * 1024
-HEAD_END = b"\r\n\r\n"
 LINE_END = b"\r\n"
 EVENT_END = b"\n\n"
 OK = b"HTTP/1.1 200 "
@@ -24,10 +23,15 @@ class EventStreamReader:
         if self._unread:
             data = self._unread + data
         if not self._head_seen:
-            data = self._without_head(data)
+            body = without_head(data, OK)
+            if body is None:
+                self._unread = data
+                return []
+            self._head_seen = True
+            data = body
         at = 0
         pieces = [self._text]
-        while self._head_seen and (size_end := data.find(LINE_END, at)) >= 0:
+        while (size_end := data.find(LINE_END, at)) >= 0:
             start = size_end + len(LINE_END)
             stop = start + _size(data[at:size_end])
             if stop + len(LINE_END) > len(data):
@@ -37,17 +41,6 @@ class EventStreamReader:
         self._unread = data[at:]
         *events, self._text = b"".join(pieces).split(EVENT_END)
         return events
-
-    def _without_head(self, data: bytes) -> bytes:
-        head, end, body = data.partition(HEAD_END)
-        if not end:
-            if len(head) > HEAD_BYTES_MAX:
-                raise MalformedReply("the head of the reply has no end")
-            return data
-        if not head.startswith(OK):
-            raise MalformedReply(f"not an event stream: {data[:500]!r}")
-        self._head_seen = True
-        return body
 
 
 def _size(text: bytes) -> int:

@@ -73,6 +73,32 @@ class HttpReply:
         return self._remaining == 0
 
 
+class HttpReplyWithBody(HttpReply):
+    """The same for who reads on: `body` is that of the last complete reply."""
+
+    __slots__ = ("body",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = b""
+
+    def _advance(self, data: bytes, body_at: int) -> bool:
+        self.body = data[body_at:] if body_at else self.body + data
+        return super()._advance(data, body_at)
+
+
+def without_head(data: bytes, expected: bytes) -> bytes | None:
+    """What follows the head of a reply that begins as expected, or None while the head is not complete."""
+    head, end, rest = data.partition(HEAD_END)
+    if not end:
+        if len(head) > HEAD_BYTES_MAX:
+            raise MalformedReply("the head of the reply has no end")
+        return None
+    if not head.startswith(expected):
+        raise MalformedReply(f"expected {expected.decode('ascii')}: {data[:500]!r}")
+    return rest
+
+
 def _content_length(head: bytes) -> int:
     at = head.find(LENGTH_HEADER)
     if at < 0 or not head.startswith(b"http/1."):

@@ -1,38 +1,32 @@
-"""The generator of live load: everybody who writes and everybody who receives, in one process on uvloop.
+"""The load of live delivery: everybody who writes and everybody who receives, in one process.
 
-Started as `python -m topics.bench.live_load` with a plan on standard input; a `LiveResult` comes back on standard
-output. Whoever writes puts the time into the record, whoever receives it takes the difference: one clock, and what is
-measured ends when the record has been found in the bytes that came. Writes keep to their schedule whether or not
-deliveries keep up.
+Whoever writes puts the time into the record, whoever receives it takes the difference: one clock, and what is measured
+ends when the record has been found in the bytes that came. Writes keep to their schedule whether or not deliveries
+keep up.
 """
 
 import asyncio
-import gc
 import math
 import re
-import resource
-import sys
 from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import msgspec
-import uvloop
 
-from topics.bench.control import HttpControl
+from topics.bench.clients import Client, EventStreamClient, RequestClient, WebSocketClient
 from topics.bench.errors import BenchError
 from topics.bench.http1 import render_request
-from topics.bench.live_clients import EventStreamClient, LiveClient, RequestClient, WebSocketClient, connect
-from topics.bench.live_plan import FanoutPlan, LiveResult, MediaPlan
-from topics.bench.plan import hand_back
+from topics.bench.plan import FanoutPlan, MediaPlan
 from topics.bench.records import DATA_BYTES
+from topics.bench.samples import Counts
 from topics.bench.websocket_frames import render_frame, render_handshake
-from topics.clock import Clock, SystemClock
+from topics.clock import Clock
 
 LIVE_S_MAX = 30.0
 DRAIN_S_MAX = 10.0
 TICK_S = 0.001
 WRITERS = 8
+NOTE = b"x" * (DATA_BYTES - len(b'{"t":1000000000000000,"note":""}'))
 
 sent_times = re.compile(rb'"t":(\d+)').findall
 
@@ -49,6 +43,7 @@ class Deliveries:
 
     def begin(self) -> None:
         self.counted_from_ns = self._now_ns()
+        self.latencies_ns = array("Q")
 
     def take(self, text: bytes) -> None:
         """Hot: once for each event or message."""
@@ -87,128 +82,136 @@ class Schedule:
         return count
 
 
-async def run_fanout(plan: FanoutPlan, clock: Clock) -> LiveResult:
-    deliveries = Deliveries(clock)
-    watchers: list[LiveClient] = [
-        EventStreamClient(request, deliveries.take) for request in _watch_requests(plan, plan.watchers)
-    ]
-    writers = [RequestClient() for _ in range(WRITERS)]
-    path = f"/v0/topics/{plan.topic}?return_seqs=false"
-    filler = b"x" * (DATA_BYTES - len(b'{"t":1000000000000000,"note":""}'))
+class LiveLoad:
+    """Something is sent at a fixed rate, and each of it is to be delivered to so many receivers."""
 
-    def write(number: int) -> None:
-        # The one that is free: a write that waits for its sync holds up nobody.
-        writer = next((each for each in writers if each.ready.is_set()), writers[0])
-        if not writer.ready.is_set():
-            late.append(number)
-            return
-        body = b'{"records":[{"data":{"t":%d,"note":"%b"}}]}' % (clock.monotonic_ns(), filler)
-        writer.request(render_request("POST", path, body, host=plan.host, api_key=plan.api_key))
+    def __init__(
+        self,
+        clock: Clock,
+        deliveries: Deliveries,
+        receivers: Sequence[Client],
+        schedule: Schedule,
+        deliveries_each: int,
+    ) -> None:
+        self.clients = receivers
+        self._clock = clock
+        self._deliveries = deliveries
+        self._receivers = len(receivers)
+        self._schedule = schedule
+        self._deliveries_each = deliveries_each
 
-    late: list[int] = []
-    schedule = Schedule(clock, plan.writes_per_s, write)
-    result = await _measure(plan, clock, deliveries, [*watchers, *writers], len(watchers), schedule, plan.watchers)
-    errors = [writer.failure for writer in writers if writer.failure is not None]
-    if late:
-        errors.append(f"{len(late)} writes could not be sent: the answers to earlier ones had not come")
-    return msgspec.structs.replace(result, errors=result.errors + errors)
+    async def settle(self) -> None:
+        """Waits until every receiver has caught up."""
+        if not await self._until(lambda: self._deliveries.live >= self._receivers, LIVE_S_MAX):
+            lost = next((client.lost for client in self.clients if client.lost), "no reason given")
+            raise BenchError(f"only {self._deliveries.live} of {self._receivers} receivers became live: {lost}")
 
-
-async def run_media(plan: MediaPlan, clock: Clock) -> LiveResult:
-    deliveries = Deliveries(clock)
-    handshake = render_handshake(plan.host, plan.api_key)
-    topic = plan.topic.encode("ascii")
-    participants = [
-        WebSocketClient(
-            handshake,
-            [b'{"op":"subscribe","topic":"%b","tail":true,"node":"p%04d","include_meta":false}' % (topic, number)],
-            deliveries.take,
-        )
-        for number in range(plan.participants)
-    ]
-    filler = b"x" * max(plan.packet_bytes - len(b'{"t":1000000000000000,"p":""}'), 0)
-
-    def publish(number: int) -> None:
-        sender = number % len(participants)
-        command = b'{"op":"publish","topic":"%b","return_seqs":false,"records":[{"node":"p%04d","data":%b}]}'
-        data = b'{"t":%d,"p":"%b"}' % (clock.monotonic_ns(), filler)
-        participants[sender].send(render_frame(command % (topic, sender, data)))
-
-    schedule = Schedule(clock, plan.participants * plan.packets_per_s, publish)
-    return await _measure(plan, clock, deliveries, participants, len(participants), schedule, plan.participants - 1)
-
-
-async def _measure(
-    plan: FanoutPlan | MediaPlan,
-    clock: Clock,
-    deliveries: Deliveries,
-    clients: Sequence[LiveClient],
-    receivers: int,
-    schedule: Schedule,
-    deliveries_each: int,
-) -> LiveResult:
-    """Connects everybody, warms up without counting, counts, and waits for what is under way."""
-    try:
-        await connect(clients, plan.host, plan.port)
-        if not await _until(lambda: deliveries.live >= receivers, LIVE_S_MAX, clock):
-            lost = next((client.lost for client in clients if client.lost), "no reason given")
-            raise BenchError(f"only {deliveries.live} of {receivers} receivers became live: {lost}")
-        gc.freeze()
-        await schedule.run(plan.warm_up_s)
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Sends for that long, and waits for what is under way: the time ends with the last delivery."""
+        deliveries = self._deliveries
         deliveries.begin()
-        start_ns, cpu_ns = clock.monotonic_ns(), _cpu_ns()
-        sent = await schedule.run(plan.seconds)
-        expected = sent * deliveries_each
-        await _until(lambda: len(deliveries.latencies_ns) >= expected, DRAIN_S_MAX, clock)
-        return LiveResult(
-            latencies=deliveries.latencies_ns.tobytes(),
-            sent=sent,
-            expected=expected,
-            elapsed_ns=max(deliveries.last_ns - start_ns, 1),
-            cpu_ns=_cpu_ns() - cpu_ns,
-            errors=[client.lost for client in clients if client.lost],
-        )
-    finally:
-        for client in clients:
-            client.close()
+        start_ns = self._clock.monotonic_ns()
+        sent = await self._schedule.run(seconds)
+        expected = sent * self._deliveries_each
+        await self._until(lambda: len(deliveries.latencies_ns) >= expected, DRAIN_S_MAX)
+        elapsed_ns = max(deliveries.last_ns - start_ns, 1)
+        return delivery_counts(deliveries.latencies_ns, sent, expected, elapsed_ns, self._take_problems())
+
+    def _take_problems(self) -> list[str]:
+        """What went wrong since it was last asked."""
+        problems = [client.lost for client in self.clients if client.lost]
+        for client in self.clients:
+            client.lost = None
+        return problems
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        deadline_ns = self._clock.monotonic_ns() + int(seconds * 1e9)
+        while not condition():
+            if self._clock.monotonic_ns() > deadline_ns:
+                return False
+            await asyncio.sleep(TICK_S)
+        return True
 
 
-def _watch_requests(plan: FanoutPlan, count: int) -> list[bytes]:
-    """Creates the sessions; the requests that open their streams."""
-    body = b'{"topics":{"%b":{"tail":true}}}' % plan.topic.encode("ascii")
-    with HttpControl(plan.host, plan.port, plan.api_key) as control:
-        urls = [msgspec.json.decode(control.call("POST", "/v0/watch", body))["stream_url"] for _ in range(count)]
-    return [render_request("GET", url, b"", host=plan.host, api_key=plan.api_key) for url in urls]
+class Fanout(LiveLoad):
+    """One writer of single records over several connections, and watchers over SSE."""
+
+    def __init__(self, plan: FanoutPlan, clock: Clock) -> None:
+        deliveries = Deliveries(clock)
+        watchers = [EventStreamClient(request, deliveries.take) for request in _watch_requests(plan)]
+        schedule = Schedule(clock, plan.writes_per_s, self._write)
+        super().__init__(clock, deliveries, watchers, schedule, plan.watchers)
+        self._plan = plan
+        self._writers = [RequestClient() for _ in range(WRITERS)]
+        self._late = 0
+        self.clients = [*watchers, *self._writers]
+
+    def _write(self, number: int) -> None:
+        # The one that is free: a write that waits for its sync holds up nobody.
+        writer = next((each for each in self._writers if each.ready.is_set()), None)
+        if writer is None:
+            self._late += 1
+            return
+        body = b'{"records":[{"data":{"t":%d,"note":"%b"}}]}' % (self._clock.monotonic_ns(), NOTE)
+        path = f"/v0/topics/{self._plan.topic}?return_seqs=false"
+        target = self._plan.target
+        writer.request(render_request("POST", path, body, host=target.host, api_key=target.api_key))
+
+    def _take_problems(self) -> list[str]:
+        problems = super()._take_problems()
+        problems += [writer.failure for writer in self._writers if writer.failure is not None]
+        for writer in self._writers:
+            writer.failure = None
+        if self._late:
+            problems.append(f"{self._late} writes could not be sent: the answers to earlier ones had not come")
+            self._late = 0
+        return problems
 
 
-async def _until(condition: Callable[[], bool], seconds: float, clock: Clock) -> bool:
-    deadline_ns = clock.monotonic_ns() + int(seconds * 1e9)
-    while not condition():
-        if clock.monotonic_ns() > deadline_ns:
-            return False
-        await asyncio.sleep(TICK_S)
-    return True
+class Media(LiveLoad):
+    """Participants over WebSocket, each of whom publishes in turn and gets what the others publish."""
+
+    def __init__(self, plan: MediaPlan, clock: Clock) -> None:
+        deliveries = Deliveries(clock)
+        handshake = render_handshake(plan.target.host, plan.target.api_key)
+        self._topic = topic = plan.topic.encode("ascii")
+        subscribe = b'{"op":"subscribe","topic":"%b","tail":true,"node":"p%04d","include_meta":false}'
+        participants = [
+            WebSocketClient(handshake, [subscribe % (topic, number)], deliveries.take)
+            for number in range(plan.participants)
+        ]
+        schedule = Schedule(clock, plan.participants * plan.packets_per_s, self._publish)
+        super().__init__(clock, deliveries, participants, schedule, plan.participants - 1)
+        self._filler = b"x" * max(plan.packet_bytes - len(b'{"t":1000000000000000,"p":""}'), 0)
+
+    def _publish(self, number: int) -> None:
+        sender = number % len(self.clients)
+        command = b'{"op":"publish","topic":"%b","return_seqs":false,"records":[{"node":"p%04d","data":%b}]}'
+        data = b'{"t":%d,"p":"%b"}' % (self._clock.monotonic_ns(), self._filler)
+        self.clients[sender].send(render_frame(command % (self._topic, sender, data)))
 
 
-def _cpu_ns() -> int:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return int((used.ru_utime + used.ru_stime) * 1e9)
-
-
-def main() -> int:
-    plan: FanoutPlan | MediaPlan = msgspec.msgpack.decode(
-        sys.stdin.buffer.read(),
-        type=FanoutPlan | MediaPlan,
+def delivery_counts(
+    latencies_ns: "array[int]", sent: int, expected: int, elapsed_ns: int, problems: Sequence[str]
+) -> Counts:
+    """Requests are what was sent, records what was delivered; each delivery that is missing is an error."""
+    missing = max(expected - len(latencies_ns), 0)
+    first_error = f"{missing} of {expected} deliveries did not come" if missing else None
+    return Counts(
+        latencies_ns=latencies_ns,
+        requests=sent,
+        records=len(latencies_ns),
+        elapsed_ns=elapsed_ns,
+        errors=len(problems) + missing,
+        first_error=problems[0] if problems else first_error,
     )
-    work = partial(run_fanout, plan) if isinstance(plan, FanoutPlan) else partial(run_media, plan)
-    try:
-        result = uvloop.run(work(SystemClock()))
-    except BenchError as problem:
-        print(f"bench: {problem.message}", file=sys.stderr)
-        return 1
-    hand_back(result)
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _watch_requests(plan: FanoutPlan) -> list[bytes]:
+    """Creates the sessions; the requests that open their streams."""
+    target = plan.target
+    body = b'{"topics":{"%b":{"tail":true}}}' % plan.topic.encode("ascii")
+    with target.http() as control:
+        replies = [control.call("POST", "/v0/watch", body) for _ in range(plan.watchers)]
+    urls = [msgspec.json.decode(reply)["stream_url"] for reply in replies]
+    return [render_request("GET", url, b"", host=target.host, api_key=target.api_key) for url in urls]

@@ -1,40 +1,79 @@
-"""What the workloads of live delivery have in common: one topic, and what is sent keeps to a fixed rate."""
+"""Live delivery at a fixed rate: from a write to its watchers over SSE, and a voice room over WebSocket."""
 
-import secrets
-from abc import abstractmethod
+from dataclasses import dataclass
 
-from topics.bench.live_plan import FanoutPlan, MediaPlan, run_live_load
-from topics.bench.plan import LoadSettings
-from topics.bench.samples import Sample
+from topics.bench.plan import FanoutPlan, LoadSettings, MediaPlan
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Workload
 
+# A rate that leaves the loop idle most of the time: what is measured is a delivery, not a queue of them.
+DELIVERIES_PER_S = 20_000
+WRITES_PER_S_MAX = 200
+P99_MS_MAX = {1: 1.0, 100: 5.0, 1000: 15.0}
+PACKET_BYTES = 200
 
-class LiveWorkload(Workload):
-    """Every round has an empty topic."""
 
+class FanoutWorkload(Workload):
+    """One writer of single records, and many watchers of its topic."""
+
+    group = "fanout"
     kinds = frozenset({TargetKind.TOPICS})
     fixed_rate = True
 
-    def __init__(self, durability: str) -> None:
-        super().__init__()
-        self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
-        self._config = b'{"durability":"%b"}' % durability.encode("ascii")
+    def __init__(self, durability: str, watchers: int) -> None:
+        self.name = f"fanout-{watchers}"
+        self.p99_ms_max = P99_MS_MAX.get(watchers) if durability != "fsync" else None
+        self._watchers = watchers
+        self._writes_per_s = min(WRITES_PER_S_MAX, DELIVERIES_PER_S // watchers)
+        to_whom = "1 SSE watcher" if watchers == 1 else f"{watchers} SSE watchers"
+        self.summary = f"{self._writes_per_s} single writes/s to {to_whom}, write to delivery, {durability} class"
+        super().__init__(durability)
 
-    @abstractmethod
-    def plan(self, target: Target, settings: LoadSettings) -> FanoutPlan | MediaPlan: ...
+    def plan(self, target: Target, settings: LoadSettings) -> FanoutPlan:
+        return FanoutPlan(
+            target=target,
+            settings=settings,
+            topic=self.topic,
+            watchers=self._watchers,
+            writes_per_s=self._writes_per_s,
+        )
 
-    def prepare(self, target: Target) -> None:
-        """Nothing lasts longer than a round."""
 
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        try:
-            with target.http() as control:
-                control.call("PUT", f"/v0/topics/{self.topic}", self._config)
-            return run_live_load(self.plan(target, settings))
-        finally:
-            self.clean_up(target)
+@dataclass(frozen=True)
+class MediaRoom:
+    """How many there are, and how many packets each sends a second."""
 
-    def clean_up(self, target: Target) -> None:
-        with target.http() as control:
-            control.call("DELETE", f"/v0/topics/{self.topic}")
+    participants: int = 30
+    packets_per_s: int = 50
+
+
+ROOM = MediaRoom()
+
+
+class MediaWorkload(Workload):
+    """Everybody sends a packet every 20 ms and gets those of all others.
+
+    Packets a second are the requests, deliveries a second the records.
+    """
+
+    name = group = "media"
+    kinds = frozenset({TargetKind.TOPICS})
+    fixed_rate = True
+
+    def __init__(self, durability: str, room: MediaRoom = ROOM) -> None:
+        self._room = room
+        self.summary = (
+            f"{room.participants} participants over WebSocket, {room.packets_per_s} packets/s of {PACKET_BYTES} bytes"
+            f" each, publish to delivery, {durability} class"
+        )
+        super().__init__(durability)
+
+    def plan(self, target: Target, settings: LoadSettings) -> MediaPlan:
+        return MediaPlan(
+            target=target,
+            settings=settings,
+            topic=self.topic,
+            participants=self._room.participants,
+            packets_per_s=self._room.packets_per_s,
+            packet_bytes=PACKET_BYTES,
+        )

@@ -1,199 +1,144 @@
-"""The load generator: N keep-alive connections in a closed loop, in a process of its own on uvloop.
+"""The load generator, in a process of its own on uvloop.
 
-Started as `python -m topics.bench.load` with a `LoadPlan` on standard input; a `LoadResult` comes back
-on standard output. Every connection has exactly one request outstanding: the reply releases the next.
+Started as `python -m topics.bench.load` with plans on standard input; a `Sample` of each comes back on standard output.
+Whatever presses on a target, a round goes the same way: everybody connects and settles, presses for a while without
+being counted, and then is counted. Plans for several targets take short turns.
 """
 
-import asyncio
-import resource
+import gc
 import sys
-from array import array
+import time
 from collections.abc import Sequence
-from functools import partial
-from typing import Protocol, cast
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Protocol
 
 import msgspec
 import uvloop
 
-from topics.bench.errors import MalformedReply
-from topics.bench.http1 import HttpReply
-from topics.bench.plan import LoadPlan, LoadResult, hand_back
-from topics.bench.resp import RespReply
+from topics.bench.child_process import cpu_ns
+from topics.bench.clients import Client, connect
+from topics.bench.closed_loop import circles
+from topics.bench.errors import BenchError
+from topics.bench.live_load import Fanout, Media
+from topics.bench.plan import AnyPlan, CirclePlan, FanoutPlan, MediaPlan, QueuePlan
+from topics.bench.queue_workers import Workers
+from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
 
-DRAIN_S_MAX = 5.0
+TURN_S_MIN = 0.05  # so short that the machine is the same for all
+TURN_LATENCIES_MIN = 10  # so long that replies which come after a turn, and are not counted, are few
 
 
-class Reply(Protocol):
-    """Follows one reply at a time; `failure` tells after a complete reply whether it was a refusal."""
+class Load(Protocol):
+    """One way to press on a target."""
 
-    failure: bytes | None
+    @property
+    def clients(self) -> Sequence[Client]: ...
 
-    def feed(self, data: bytes) -> bool: ...
+    async def settle(self) -> None:
+        """Waits until everybody who is connected is ready."""
+        ...
 
-
-class Tally:
-    """What the connections share during one phase: latencies, errors, and whether to go on."""
-
-    __slots__ = ("errors", "first_error", "latencies_ns", "outstanding", "requests_max", "running", "wake")
-
-    def __init__(self, requests_max: int) -> None:
-        self.latencies_ns = array("Q")
-        self.requests_max = requests_max
-        self.errors = 0
-        self.first_error: str | None = None
-        self.outstanding = 0
-        self.running = True
-        self.wake = asyncio.Event()
-
-    def note_error(self, message: str) -> None:
-        self.errors += 1
-        if self.first_error is None:
-            self.first_error = message
-
-    def stop(self) -> None:
-        self.running = False
-        self.wake.set()
-
-    def note_resting(self) -> None:
-        self.outstanding -= 1
-        if self.outstanding == 0:
-            self.wake.set()
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Presses for that long, and leaves nothing under way. May be called again and again."""
+        ...
 
 
-class Connection(asyncio.Protocol):
-    """One connection and its circle of requests."""
+class Round:
+    """One plan's part in a round: what it has counted so far, turn by turn."""
 
-    def __init__(self, script: Sequence[bytes], reply: Reply, clock: Clock) -> None:
-        self._script = script
-        self._reply = reply
-        self._now_ns = clock.monotonic_ns
-        self._at = 0
-        self._sent_ns = 0
-        self._tally: Tally | None = None
-        self._transport: asyncio.Transport | None = None
+    def __init__(self, plan: AnyPlan, load: Load) -> None:
+        self.turn_s = plan.settings.seconds
+        self._plan = plan
+        self._load = load
+        self._total = Counts.nothing()
+        self._turns: list[Counts] = []
+        self._generator_ns: list[int] = []
+        self._target_ns: list[int | None] = []  # when each turn began, and at the end
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+    async def begin(self) -> None:
+        """Connects and warms up: that tells how long a turn should be, and its errors are kept."""
+        settings = self._plan.settings
+        await connect(self._load.clients, self._plan.target.host, self._plan.target.port)
+        await self._load.settle()
+        if settings.warm_up_s:
+            warm_up = await self._load.press(settings.warm_up_s, settings.requests_max)
+            self._total.errors, self._total.first_error = warm_up.errors, warm_up.first_error
+            if warm_up.latencies_ns:
+                self.turn_s = max(TURN_S_MIN, TURN_LATENCIES_MIN * median(warm_up.latencies_ns) / 1e9)
 
-    def start(self, tally: Tally) -> None:
-        """Goes round the circle until the tally stops; a lost connection stays lost."""
-        if self._transport is None:
+    async def take_turn(self, turns: int) -> None:
+        """One of so many turns that share the plan's seconds."""
+        settings = self._plan.settings
+        left = settings.requests_max - self._total.requests
+        if left <= 0:
             return
-        self._tally = tally
-        tally.outstanding += 1
-        self._sent_ns = self._now_ns()
-        self._transport.write(self._script[self._at])
+        self._target_ns.append(cpu_ns(self._plan.target.process_id))
+        began_ns = time.process_time_ns()
+        counts = await self._load.press(settings.seconds / turns, left)
+        self._generator_ns.append(time.process_time_ns() - began_ns)
+        self._turns.append(counts)
+        self._total += counts
 
-    def data_received(self, data: bytes) -> None:
-        """Hot: one reply in, one latency noted, one request out."""
-        try:
-            if not self._reply.feed(data):
-                return
-        except MalformedReply as problem:
-            self._lose(problem.message)
-            return
-        now_ns = self._now_ns()
-        tally = self._tally
-        transport = self._transport
-        if tally is None or transport is None:
-            return
-        if tally.running:
-            failure = self._reply.failure
-            if failure is None:
-                tally.latencies_ns.append(now_ns - self._sent_ns)
-            else:
-                tally.note_error(failure.decode("utf-8", "replace"))
-            if len(tally.latencies_ns) + tally.errors >= tally.requests_max:
-                tally.stop()
-        following = self._at + 1
-        self._at = following = following if following < len(self._script) else 0
-        if tally.running:
-            self._sent_ns = now_ns
-            transport.write(self._script[following])
-        else:
-            self._tally = None
-            tally.note_resting()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(f"connection lost: {exc or 'closed by the target'}")
+    def end(self) -> Sample:
+        self._target_ns.append(cpu_ns(self._plan.target.process_id))
+        # What the target does between its turns, it does because of the turn before.
+        spent_ns = [None if a is None or b is None else b - a for a, b in pairwise(self._target_ns)]
+        turns = map(sample_of, self._turns, self._generator_ns, spent_ns)
+        known_ns = [ns for ns in spent_ns if ns is not None]
+        total = sample_of(self._total, sum(self._generator_ns), sum(known_ns) if known_ns else None)
+        return replace(total, turns=tuple(turns))
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
-
-    def _lose(self, message: str) -> None:
-        self.close()
-        if self._tally is not None:
-            self._tally.note_error(message)
-            self._tally.note_resting()
-            self._tally = None
+        for client in self._load.clients:
+            client.close()
 
 
-async def run_plan(plan: LoadPlan, clock: Clock) -> LoadResult:
-    """Connects, warms up without counting, then counts for the plan's seconds."""
-    loop = asyncio.get_running_loop()
-    connections: list[Connection] = []
+async def run(rounds: Sequence[Round], seconds: float) -> list[Sample]:
+    """One alone has a single long turn. Several take short turns, and who is first changes, too."""
     try:
-        for script in plan.scripts:
-            factory = partial(Connection, script, _reply_of(plan), clock)
-            _, connection = await loop.create_connection(factory, plan.host, plan.port)
-            connections.append(connection)
-        warm_up = Tally(plan.requests_max)
-        await _run_phase(warm_up, connections, plan.warm_up_s, clock)
-        counted = Tally(plan.requests_max)
-        cpu_ns = _cpu_ns()
-        elapsed_ns = await _run_phase(counted, connections, plan.seconds, clock)
-        return LoadResult(
-            latencies=counted.latencies_ns.tobytes(),
-            elapsed_ns=elapsed_ns,
-            cpu_ns=_cpu_ns() - cpu_ns,
-            errors=warm_up.errors + counted.errors,
-            first_error=warm_up.first_error or counted.first_error,
-        )
+        for each in rounds:
+            await each.begin()
+        gc.freeze()
+        turn_s = max(each.turn_s for each in rounds)
+        turns = max(round(seconds / turn_s), 1) if len(rounds) > 1 else 1
+        for number in range(turns):
+            first = number % len(rounds)
+            for each in (*rounds[first:], *rounds[:first]):
+                await each.take_turn(turns)
+        return [each.end() for each in rounds]
     finally:
-        for connection in connections:
-            connection.close()
+        for each in rounds:
+            each.close()
 
 
-async def _run_phase(tally: Tally, connections: list[Connection], seconds: float, clock: Clock) -> int:
-    """Runs the connections, gives back the time counted, and leaves no request outstanding."""
-    start_ns = clock.monotonic_ns()
-    for connection in connections:
-        connection.start(tally)
-    if tally.outstanding:
-        await _wait(tally.wake, seconds)
-    elapsed_ns = clock.monotonic_ns() - start_ns
-    tally.running = False
-    tally.wake.clear()
-    if tally.outstanding and not await _wait(tally.wake, DRAIN_S_MAX):
-        tally.note_error(f"{tally.outstanding} requests unanswered {DRAIN_S_MAX:.0f} s after the end")
-    return elapsed_ns
+def _load_of(plan: AnyPlan, clock: Clock) -> Load:
+    match plan:
+        case CirclePlan():
+            return circles(plan, clock)
+        case QueuePlan():
+            return Workers(plan, clock)
+        case FanoutPlan():
+            return Fanout(plan, clock)
+        case MediaPlan():
+            return Media(plan, clock)
 
 
-async def _wait(event: asyncio.Event, seconds: float) -> bool:
+def main() -> int:
+    clock = SystemClock()
+    plans = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[AnyPlan])
     try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return False
-    return True
-
-
-def _reply_of(plan: LoadPlan) -> Reply:
-    return HttpReply() if plan.speaks == "http" else RespReply(plan.lines_per_reply)
-
-
-def _cpu_ns() -> int:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return int((used.ru_utime + used.ru_stime) * 1e9)
-
-
-def main() -> None:
-    plan = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=LoadPlan)
-    result = uvloop.run(run_plan(plan, SystemClock()))
-    hand_back(result)
+        samples = uvloop.run(run([Round(plan, _load_of(plan, clock)) for plan in plans], plans[0].settings.seconds))
+    except BenchError as problem:
+        print(f"bench: {problem.message}", file=sys.stderr)
+        return 1
+    # Not `sys.stdout`: unbuffered, it may write less than all.
+    with open(sys.stdout.fileno(), "wb", closefd=False) as output:
+        output.write(msgspec.msgpack.encode(samples))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

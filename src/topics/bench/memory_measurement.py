@@ -17,14 +17,15 @@ import msgspec
 from topics.bench.control import HttpControl
 from topics.bench.errors import BenchError
 from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
-from topics.bench.own_process import READ_RECORDS, fill, server_on
-from topics.bench.records import DATA_BYTES, data_of, tag_of
+from topics.bench.own_process import server_on
+from topics.bench.records import DATA_BYTES, data_of, fill, tag_of
 from topics.limits import GIB, SEGMENT_EVENTS_MAX, U32_MAX
 
 TOPIC = "bench-memory"
 SEALED_RECORDS_DEFAULT = 1_000_000
 UNSEALED_RECORDS_MAX = 200_000  # so few that no checkpoint falls into the measurement
 WARM_UP_RECORDS = 10_000
+READ_RECORDS = 1000
 SEALED_BYTES_MAX = 4.0
 UNSEALED_BYTES_MAX = 250.0
 
@@ -66,7 +67,7 @@ class MemoryMeasurement(Measurement):
         never_full = {"TOPICS_SEGMENT_MAX_EVENTS": str(U32_MAX), "TOPICS_SEGMENT_MAX_BYTES": str(GIB)}
         with (
             tempfile.TemporaryDirectory(prefix="topics-bench-") as name,
-            server_on(Path(name), **never_full) as server,
+            server_on(Path(name), never_full) as server,
             server.control() as control,
         ):
             control.call("PUT", f"/v0/topics/{TOPIC}", self._config)

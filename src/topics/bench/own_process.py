@@ -1,22 +1,23 @@
-"""This project's server as a process that is started, killed, stopped and started again on the same data."""
+"""This project's server as a process that is started, killed, stopped and started again on the same data.
 
+It runs from the sources it is told: those of this program, or an older checkout's.
+"""
+
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from topics.bench.child_process import START_S_MAX, environment_with, free_port, running, stop
+from topics.bench.child_process import LOOPBACK, address_in, environment_with, running, stop, wait_for
 from topics.bench.control import HttpControl
 from topics.bench.errors import BenchError
-from topics.bench.records import write_body
-from topics.bench.targets import LOOPBACK
 from topics.clock import SystemClock
 
 READY_POLL_S = 0.002
-BATCH_RECORDS = 1000
-READ_RECORDS = 1000
+OWN_SOURCES = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +54,37 @@ class OwnProcess:
 
 
 @contextmanager
-def server_on(directory: Path, **settings: str) -> Iterator[OwnProcess]:
+def server_on(
+    directory: Path, settings: Mapping[str, str] | None = None, *, sources: Path = OWN_SOURCES
+) -> Iterator[OwnProcess]:
     """A server with its data in `directory`; it is stopped, if it still runs, at the end of the block."""
-    port = free_port()
+    port_file = directory / "port"
+    port_file.unlink(missing_ok=True)  # of the server before
     environment = environment_with(
-        TOPICS_HOST=LOOPBACK, TOPICS_PORT=str(port), TOPICS_DATA_DIR=str(directory / "data"), **settings
+        # The sources come before whatever is installed, and the working directory does not come at all.
+        PYTHONPATH=os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")])),
+        PYTHONSAFEPATH="1",
+        PYTHONHASHSEED="0",  # two servers that are compared lay out their dictionaries alike
+        TOPICS_HOST=LOOPBACK,
+        TOPICS_PORT="0",
+        TOPICS_PORT_FILE=str(port_file),
+        TOPICS_DATA_DIR=str(directory / "data"),
+        **(settings or {}),
     )
     log = directory / "server.log"
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     with running([sys.executable, "-m", "topics.cli.main", "serve"], log, environment) as process:
+        wait_for(process, "the server", port_file.exists, log, poll_s=READY_POLL_S)
+        _, port = address_in(port_file)
         with HttpControl(LOOPBACK, port) as control:
-            while control.read_if_there("/v0/ready") is None:
-                if clock.monotonic_ns() - began_ns > START_S_MAX * 1e9:
-                    raise BenchError(f"the server was not ready after {START_S_MAX:.0f} s")
-                try:
-                    process.wait(READY_POLL_S)
-                except subprocess.TimeoutExpired:
-                    continue
-                shown = log.read_bytes()[-2000:].decode("utf-8", "replace")
-                raise BenchError(f"the server ended with status {process.returncode} while starting\n{shown}")
+            wait_for(process, "the server", lambda: control.is_there("/v0/ready"), log, poll_s=READY_POLL_S)
         yield OwnProcess(process, port, (clock.monotonic_ns() - began_ns) / 1e9)
 
 
-def fill(control: HttpControl, topics: list[str], first: int, records: int) -> None:
-    """Writes the records number `first` on, a batch a topic in turn."""
-    for number, at in enumerate(range(first, first + records, BATCH_RECORDS)):
-        body = write_body(at, min(BATCH_RECORDS, first + records - at))
-        control.call("POST", f"/v0/topics/{topics[number % len(topics)]}?return_seqs=false", body)
+def sources_in(checkout: Path) -> Path:
+    """Where a checkout of this project keeps its sources."""
+    sources = checkout.resolve() / "src"
+    if not (sources / "topics").is_dir():
+        raise BenchError(f"{checkout} is no checkout of this project: it has no src/topics")
+    return sources

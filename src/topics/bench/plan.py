@@ -1,45 +1,20 @@
-"""What the load generator is told and what it tells back, as values that cross a process boundary.
-
-A plan holds every request already rendered: the generator knows neither topics nor workloads.
-"""
+"""What the load generator is told, as values that cross a process boundary, and how it is started."""
 
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
 from topics.bench.child_process import stop
 from topics.bench.errors import BenchError
+from topics.bench.samples import Sample
+from topics.bench.targets import Target
 
-GENERATOR_GRACE_S = 30.0
+GENERATOR_GRACE_S = 90.0  # to connect everybody, and to wait for the last replies
 REQUESTS_MAX_DEFAULT = 2_000_000
 WARM_UP_S_DEFAULT = 0.3
-
-
-class LoadPlan(msgspec.Struct, frozen=True):
-    """One round. Connection `i` sends `scripts[i]` in a circle; each reply releases the next request."""
-
-    host: str
-    port: int
-    speaks: Literal["http", "resp"]
-    lines_per_reply: int
-    scripts: Sequence[Sequence[bytes]]
-    warm_up_s: float
-    seconds: float
-    requests_max: int
-
-
-class LoadResult(msgspec.Struct, frozen=True):
-    """What one round gave. `latencies` is the memory of an `array('Q')` of nanoseconds, successes only."""
-
-    latencies: bytes
-    elapsed_ns: int
-    cpu_ns: int
-    errors: int
-    first_error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +27,67 @@ class LoadSettings:
     requests_max: int = REQUESTS_MAX_DEFAULT
 
 
-def run_load(plan: LoadPlan) -> LoadResult:
-    """Runs one round of a closed loop."""
-    output = run_generator("topics.bench.load", msgspec.msgpack.encode(plan), plan.warm_up_s + plan.seconds)
-    return msgspec.msgpack.decode(output, type=LoadResult)
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One round against one target."""
+
+    target: Target
+    settings: LoadSettings
 
 
-def hand_back(result: msgspec.Struct) -> None:
-    """Writes the generator's result to standard output, all of it: unbuffered, `sys.stdout` may write less."""
-    with open(sys.stdout.fileno(), "wb", closefd=False) as output:
-        output.write(msgspec.msgpack.encode(result))
+class CirclePlan(Plan, frozen=True, kw_only=True, tag=True):
+    """Connection `i` sends `scripts[i]` in a circle, all of it rendered already; each reply releases the next."""
+
+    scripts: Sequence[Sequence[bytes]]
+    lines_per_reply: int
+    records_per_request: int
 
 
-def run_generator(module: str, plan: bytes, seconds: float) -> bytes:
-    """Runs a load generator in a process of its own, so that it has a core and no other duty."""
+class QueuePlan(Plan, frozen=True, kw_only=True, tag=True):
+    """Workers that claim jobs of one queue and ack them."""
+
+    topic: str
+    workers: int
+    jobs_per_claim: int
+
+
+class FanoutPlan(Plan, frozen=True, kw_only=True, tag=True):
+    """One writer, and many who watch its topic over SSE."""
+
+    topic: str
+    watchers: int
+    writes_per_s: int
+
+
+class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
+    """A room of participants over WebSocket; each publishes packets and gets those of all others."""
+
+    topic: str
+    participants: int
+    packets_per_s: int
+    packet_bytes: int
+
+
+AnyPlan = CirclePlan | QueuePlan | FanoutPlan | MediaPlan
+
+
+def run_load(plans: Sequence[AnyPlan]) -> list[Sample]:
+    """Runs one round in a process of its own, so that the generator has a core and no other duty.
+
+    Several plans are run in turns; each gives a sample.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", module],
+        [sys.executable, "-m", "topics.bench.load"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    bound_s = seconds + GENERATOR_GRACE_S
+    bound_s = sum(plan.settings.warm_up_s + plan.settings.seconds + GENERATOR_GRACE_S for plan in plans)
     try:
-        output, _ = process.communicate(plan, timeout=bound_s)
+        output, _ = process.communicate(msgspec.msgpack.encode(plans), timeout=bound_s)
     except subprocess.TimeoutExpired as problem:
         raise BenchError(f"the load generator did not end within {bound_s:.0f} s") from problem
     finally:
         stop(process)
     if process.returncode != 0:
         raise BenchError(f"the load generator ended with status {process.returncode}")
-    return output
+    return msgspec.msgpack.decode(output, type=list[Sample])

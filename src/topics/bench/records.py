@@ -1,6 +1,11 @@
 """The records every workload writes: about 120 bytes of JSON and a tag, the same for every target."""
 
+from topics.bench.control import HttpControl, RedisControl
+from topics.bench.resp import LINES_PER_BULK_STRING, encode_command
+
 DATA_BYTES = 120
+FIELDS_PER_ENTRY = 2  # tag and data
+BATCH_RECORDS = 1000
 
 
 def tag_of(number: int) -> bytes:
@@ -19,3 +24,27 @@ def write_body(first: int, count: int) -> bytes:
         b'{"data":%b,"tag":"%b"}' % (data_of(number), tag_of(number)) for number in range(first, first + count)
     )
     return b'{"records":[' + records + b"]}"
+
+
+def stream_command(stream: bytes, entry_id: bytes, number: int) -> bytes:
+    """The same record as an entry of a Redis stream."""
+    return encode_command(b"XADD", stream, entry_id, b"tag", tag_of(number), b"data", data_of(number))
+
+
+def fill(control: HttpControl, topics: list[str], first: int, records: int) -> None:
+    """Writes the records number `first` on, a batch a topic in turn."""
+    for turn, (at, count) in enumerate(_batches(first, records)):
+        path = f"/v0/topics/{topics[turn % len(topics)]}?return_seqs=false"
+        control.call("POST", path, write_body(at, count))
+
+
+def fill_stream(control: RedisControl, stream: bytes, records: int) -> None:
+    """Adds the first records to a stream, under ids that are like seqs: 1-0, 2-0 and so on."""
+    for at, count in _batches(0, records):
+        commands = [stream_command(stream, b"%d-0" % (number + 1), number) for number in range(at, at + count)]
+        control.send(b"".join(commands), LINES_PER_BULK_STRING * count)
+
+
+def _batches(first: int, records: int) -> list[tuple[int, int]]:
+    end = first + records
+    return [(at, min(BATCH_RECORDS, end - at)) for at in range(first, end, BATCH_RECORDS)]

@@ -8,8 +8,8 @@ import msgspec
 from topics.bench.control import HttpControl
 from topics.bench.errors import BenchError
 from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
-from topics.bench.own_process import fill, server_on
-from topics.bench.records import DATA_BYTES
+from topics.bench.own_process import server_on
+from topics.bench.records import DATA_BYTES, fill
 
 TOPICS = 10
 RECORDS_DEFAULT = 1_000_000

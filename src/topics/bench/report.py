@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import msgspec
 
-from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
+from topics.bench.comparison import RATE, Ratio, TargetResult, WorkloadResult
 from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import Sample
+from topics.bench.samples import PairedRatio, Sample
 from topics.version import VERSION
 
 COLUMNS = ("target", "requests/s", "records/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "load cpu")
@@ -116,11 +116,23 @@ def _grouped(number: float) -> str:
 def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
     lines = [""] if ratios else []
     for ratio in ratios:
-        line = f"{GAP}{ratio.subject} / {ratio.peer} = {ratio.value:.2f}"
+        line = f"{GAP}{ratio.subject} / {ratio.peer}{'' if ratio.of == RATE else f', {ratio.of}'} = "
+        line += f"{ratio.value:.2f}" if ratio.pairs is None else _with_spread(ratio.pairs)
+        if ratio.of != RATE:
+            line += f"{GAP}less is faster"
         if ratio.least is not None:
             line += f"{GAP}({'missed' if ratio.missed else 'met'}: at least {ratio.least:.1f})"
         lines.append(line)
     return lines
+
+
+def _with_spread(pairs: PairedRatio) -> str:
+    """The median, where it would likely be in another run, and the lowest and highest of all."""
+    spread = f"{GAP}({len(pairs.ascending)} turns: {pairs.ascending[0]:.3f} to {pairs.ascending[-1]:.3f})"
+    if pairs.likely is None:
+        return f"{pairs.median:.3f}{spread}"
+    low, high = pairs.likely
+    return f"{pairs.median:.3f}, likely {low:.3f} to {high:.3f}{spread}"
 
 
 def _figure_lines(figures: Sequence[Figure]) -> list[str]:
@@ -158,18 +170,23 @@ def _workload_document(result: WorkloadResult) -> dict[str, object]:
             }
             for target in result.targets
         ],
-        "ratios": [
-            {
-                "subject": ratio.subject,
-                "peer": ratio.peer,
-                "value": round(ratio.value, 4),
-                "at_least": ratio.least,
-            }
-            for ratio in result.ratios
-        ],
+        "ratios": [_ratio_document(ratio) for ratio in result.ratios],
         "figures": [asdict(figure) for figure in result.figures],
         "caveats": list(result.caveats),
     }
+
+
+def _ratio_document(ratio: Ratio) -> dict[str, object]:
+    document: dict[str, object] = {
+        "subject": ratio.subject,
+        "peer": ratio.peer,
+        "of": ratio.of,
+        "value": round(ratio.value, 4),
+        "at_least": ratio.least,
+    }
+    if ratio.pairs is not None:
+        document |= {"pairs": ratio.pairs.ascending, "likely": ratio.pairs.likely}
+    return document
 
 
 def _sample_document(sample: Sample) -> dict[str, object]:

@@ -1,11 +1,41 @@
 """Numbers out of rounds: percentiles, rates, the median round, and ratios of rounds run side by side."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from math import comb
 from statistics import median
 
-from topics.bench.plan import LoadResult
+LIKELY_MISSED_SHARE = 0.05
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a load counted for a while; successes have latencies."""
+
+    latencies_ns: "array[int]"
+    requests: int
+    records: int
+    elapsed_ns: int
+    errors: int = 0
+    first_error: str | None = None
+    by_worker: tuple[int, ...] = ()  # the records, where it matters who did them
+
+    @classmethod
+    def nothing(cls) -> "Counts":
+        return cls(array("Q"), 0, 0, 0)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            latencies_ns=self.latencies_ns + other.latencies_ns,
+            requests=self.requests + other.requests,
+            records=self.records + other.records,
+            elapsed_ns=self.elapsed_ns + other.elapsed_ns,
+            errors=self.errors + other.errors,
+            first_error=self.first_error or other.first_error,
+            by_worker=tuple(map(sum, zip_longest(self.by_worker, other.by_worker, fillvalue=0))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +52,12 @@ class Sample:
     first_error: str | None
     generator_busy: float
     unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
+    target_cpu_s: float | None = None  # of all its threads; of a process somebody else started it is not known
+    turns: tuple["Sample", ...] = ()  # where the round was shared with others of its kind, in turns
+
+    @property
+    def cpu_us_per_record(self) -> float | None:
+        return self.target_cpu_s * 1e6 / self.records if self.target_cpu_s is not None and self.records else None
 
     @property
     def requests_per_s(self) -> float:
@@ -40,20 +76,21 @@ def percentile(ascending: Sequence[int], per_mille: int) -> int:
     return ascending[max(rank, 1) - 1]
 
 
-def sample_of(result: LoadResult, records_per_request: int) -> Sample:
-    latencies_ns = array("Q")
-    latencies_ns.frombytes(result.latencies)
-    ascending = sorted(latencies_ns)
+def sample_of(counts: Counts, generator_cpu_ns: int, target_cpu_ns: int | None = None) -> Sample:
+    ascending = sorted(counts.latencies_ns)
+    busiest = max(counts.by_worker, default=0) * len(counts.by_worker)
     return Sample(
-        requests=len(ascending),
-        records=len(ascending) * records_per_request,
-        elapsed_s=result.elapsed_ns / 1e9,
+        requests=counts.requests,
+        records=counts.records,
+        elapsed_s=counts.elapsed_ns / 1e9,
         p50_ms=percentile(ascending, 500) / 1e6,
         p99_ms=percentile(ascending, 990) / 1e6,
         p999_ms=percentile(ascending, 999) / 1e6,
-        errors=result.errors,
-        first_error=result.first_error,
-        generator_busy=result.cpu_ns / result.elapsed_ns if ascending else 0.0,
+        errors=counts.errors,
+        first_error=counts.first_error,
+        generator_busy=generator_cpu_ns / counts.elapsed_ns if ascending else 0.0,
+        unevenness=busiest / sum(counts.by_worker) if busiest else None,
+        target_cpu_s=None if target_cpu_ns is None else target_cpu_ns / 1e9,
     )
 
 
@@ -69,10 +106,40 @@ def median_latency_round(rounds: Sequence[Sample]) -> Sample:
     return ascending[(len(ascending) - 1) // 2]
 
 
-def paired_ratio(subject: Sequence[Sample], peer: Sequence[Sample]) -> float | None:
-    """The median of the ratios round by round.
+@dataclass(frozen=True, slots=True)
+class PairedRatio:
+    """The ratios of what ran next to each other, pair by pair: two rounds, or two turns of a round.
 
-    Rounds of the same number ran next to each other, so what else the machine did then touches both.
+    What else the machine did then touches both, so their ratio means something where their rates do not.
     """
-    ratios = [a.records_per_s / b.records_per_s for a, b in zip(subject, peer, strict=True) if b.records]
-    return median(ratios) if ratios else None
+
+    ascending: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.ascending)
+
+    @property
+    def likely(self) -> tuple[float, float] | None:
+        """Where the true median is in at least 95 of 100 runs like this one; too few pairs cannot tell.
+
+        Half of all pairs fall below the true median, whatever else is true of them, so the number of pairs below
+        it is that of heads in as many tosses: the `rank`-th lowest and highest ratio enclose it unless there are
+        fewer than `rank` heads or fewer than `rank` tails.
+        """
+        count = len(self.ascending)
+        rank = 0
+        missed = 1  # ways to toss fewer than rank + 1 heads
+        while 2 * missed <= LIKELY_MISSED_SHARE * 2**count:
+            rank += 1
+            missed += comb(count, rank)
+        return (self.ascending[rank - 1], self.ascending[-rank]) if rank else None
+
+
+def paired_ratio(
+    subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float | None]
+) -> PairedRatio | None:
+    """Pairs in which a value is not known or nothing are left out."""
+    pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
+    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    return PairedRatio(tuple(sorted(ratios))) if ratios else None

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.bench.child_process import LOOPBACK
 from topics.bench.errors import BenchError
 from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
-from topics.bench.own_process import OwnProcess, fill, server_on
-from topics.bench.records import DATA_BYTES
-from topics.bench.targets import LOOPBACK
+from topics.bench.own_process import OwnProcess, server_on
+from topics.bench.records import DATA_BYTES, fill
 from topics.clock import SystemClock
 from topics.limits import SEGMENT_EVENTS_MAX
 

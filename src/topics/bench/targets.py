@@ -1,4 +1,4 @@
-"""What is measured: this server, any `/v0` URL, the bare protocol layer, Redis.
+"""What is measured: this server, that of another checkout, any `/v0` URL, the bare protocol layer, Redis.
 
 Each comes from a context manager that starts it where it must be started and stops it at the end.
 All of them are reached over loopback TCP unless the user asked for a remote URL in so many words.
@@ -15,11 +15,10 @@ from enum import Enum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from topics.bench.child_process import environment_with, free_port, running, wait_for
+from topics.bench.child_process import LOOPBACK, address_in, free_port, running, wait_for
 from topics.bench.control import HttpControl, RedisControl
 from topics.bench.errors import BenchError
-
-LOOPBACK = "127.0.0.1"
+from topics.bench.own_process import OWN_SOURCES, server_on, sources_in
 
 
 class TargetKind(Enum):
@@ -37,6 +36,7 @@ class Target:
     host: str
     port: int
     api_key: str | None = None
+    process_id: int | None = None  # of what the benchmark started itself
 
     def http(self) -> HttpControl:
         return HttpControl(self.host, self.port, self.api_key)
@@ -53,28 +53,23 @@ def target_at(url: str, *, allow_remote: bool, api_key: str | None) -> Target:
     if not allow_remote and not _is_loopback(parts.hostname):
         raise BenchError(f"--url {url}: not a loopback address; --allow-remote puts load on it all the same")
     target = Target(parts.netloc, TargetKind.TOPICS, parts.hostname, parts.port or 80, api_key)
-    if not _is_ready(target):
-        raise BenchError(f"--url {url}: /v0/ready does not answer 200")
+    with target.http() as control:
+        if not control.is_there("/v0/ready"):
+            raise BenchError(f"--url {url}: /v0/ready does not answer 200")
     return target
 
 
 @contextmanager
-def own_server() -> Iterator[Target]:
-    """This project's server, fresh, on a free port with a data directory that is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="topics-bench-") as directory:
-        port_file = Path(directory, "port")
-        environment = environment_with(
-            TOPICS_PORT="0",
-            TOPICS_PORT_FILE=str(port_file),
-            TOPICS_DATA_DIR=str(Path(directory, "data")),
-        )
-        log = Path(directory, "server.log")
-        with running([sys.executable, "-m", "topics.cli.main", "serve"], log, environment) as process:
-            wait_for(process, "the server", port_file.exists, log)
-            host, port = _address_in(port_file)
-            target = Target("topics", TargetKind.TOPICS, host, port)
-            wait_for(process, "the server", lambda: _is_ready(target), log)
-            yield target
+def own_server(checkout: Path | None = None) -> Iterator[Target]:
+    """This project's server, fresh, with a data directory that is removed afterwards; or that of another checkout."""
+    name, sources = "topics", OWN_SOURCES
+    if checkout is not None:
+        name, sources = f"checkout {checkout.resolve().name}", sources_in(checkout)
+    with (
+        tempfile.TemporaryDirectory(prefix="topics-bench-") as directory,
+        server_on(Path(directory), sources=sources) as server,
+    ):
+        yield Target(name, TargetKind.TOPICS, LOOPBACK, server.port, process_id=server.process.pid)
 
 
 @contextmanager
@@ -86,8 +81,8 @@ def empty_handler() -> Iterator[Target]:
         arguments = [sys.executable, "-m", "topics.bench.empty_handler", str(port_file)]
         with running(arguments, log) as process:
             wait_for(process, "the empty handler", port_file.exists, log)
-            host, port = _address_in(port_file)
-            yield Target("empty handler", TargetKind.EMPTY_HANDLER, host, port)
+            host, port = address_in(port_file)
+            yield Target("empty handler", TargetKind.EMPTY_HANDLER, host, port, process_id=process.pid)
 
 
 def redis_binary() -> str | None:
@@ -104,7 +99,7 @@ def redis(binary: str, *, sync_always: bool) -> Iterator[Target]:
         arguments = [binary, "--bind", LOOPBACK, "--port", str(port), "--dir", directory, "--save", ""]
         arguments += ["--appendonly", "yes", "--appendfsync", sync, "--auto-aof-rewrite-percentage", "0"]
         with running(arguments, log) as process:
-            target = Target(f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port)
+            target = Target(f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port, process_id=process.pid)
             wait_for(process, "redis-server", lambda: _answers_ping(target), log)
             yield target
 
@@ -116,16 +111,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _address_in(port_file: Path) -> tuple[str, int]:
-    host, _, port = port_file.read_text().strip().rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def _is_ready(target: Target) -> bool:
-    with target.http() as control:
-        return control.read_if_there("/v0/ready") is not None
 
 
 def _answers_ping(target: Target) -> bool:

@@ -2,10 +2,8 @@
 
 from enum import IntEnum
 
-from topics.bench.errors import MalformedReply
+from topics.bench.http1 import HEAD_END, without_head
 
-HEAD_BYTES_MAX = 64 * 1024
-HEAD_END = b"\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 "
 # A client must mask. All zeros is a mask too, and leaves the text as it is.
 MASKED = 0x80
@@ -62,10 +60,15 @@ class ServerFrames:
         if self._unread:
             data = self._unread + data
         if not self.open:
-            data = self._without_head(data)
+            rest = without_head(data, SWITCHED)
+            if rest is None:
+                self._unread = data
+                return []
+            self.open = True
+            data = rest
         at, end = 0, len(data)
         frames: list[tuple[int, bytes]] = []
-        while self.open and at + 2 <= end:
+        while at + 2 <= end:
             size = data[at + 1]
             start = at + 2
             if size >= LENGTH_16_BITS:
@@ -79,14 +82,3 @@ class ServerFrames:
             at = start + size
         self._unread = data[at:]
         return frames
-
-    def _without_head(self, data: bytes) -> bytes:
-        head, end, rest = data.partition(HEAD_END)
-        if not end:
-            if len(head) > HEAD_BYTES_MAX:
-                raise MalformedReply("the head of the reply has no end")
-            return data
-        if not head.startswith(SWITCHED):
-            raise MalformedReply(f"not a WebSocket: {data[:500]!r}")
-        self.open = True
-        return rest

@@ -1,17 +1,16 @@
 """What a workload is. A new one is a class of its own and a line in `workloads.py`.
 
-A workload knows how to ask each kind of target for the same work; it does not know how the rounds are
-ordered or shown. Most send a closed loop of prepared requests (`ClosedLoop`); one that measures something
-else, such as a recovery, implements `Workload` itself.
+A workload knows how to ask each kind of target for the same work; it does not know how the rounds are ordered or shown.
+It plans what the load generator does in a round. Most send a closed loop of prepared requests (`ClosedLoop`).
 """
 
 import secrets
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from topics.bench.plan import LoadPlan, LoadSettings, run_load
-from topics.bench.samples import Sample, sample_of
+from topics.bench.plan import AnyPlan, CirclePlan, LoadSettings, run_load
+from topics.bench.samples import Sample
 from topics.bench.targets import Target, TargetKind
 
 
@@ -24,7 +23,11 @@ class Expectation:
 
 
 class Workload(ABC):
-    """One thing to measure. `group` is the word that selects it on the command line."""
+    """One thing to measure. `group` is the word that selects it on the command line.
+
+    Every round has a topic that is new at its start, so that the last round is like the first and memory is bounded by
+    one round.
+    """
 
     name: str
     group: str
@@ -34,21 +37,50 @@ class Workload(ABC):
     fixed_rate: bool = False  # it sends so much a second, however fast the target is: what counts is the latency
     p99_ms_max: float | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, durability: str) -> None:
+        # Unique, because a URL may point to a server that holds somebody's topics.
+        self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
+        self.config = b'{"durability":"%b"}' % durability.encode("ascii")
         # What a reader must know to read the figures rightly; the report shows it.
         self.caveats: list[str] = []
 
     @abstractmethod
-    def prepare(self, target: Target) -> None:
-        """Once per target, before its first round."""
+    def plan(self, target: Target, settings: LoadSettings) -> AnyPlan:
+        """What the load generator does in a round."""
 
-    @abstractmethod
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        """One measured round."""
+    def prepare(self, target: Target) -> None:  # noqa: B027 (most need nothing)
+        """Once per target, before its first round: usually nothing lasts longer than a round."""
 
-    @abstractmethod
+    def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        """One measured round of targets of one kind: they share it in turns."""
+        try:
+            for target in targets:
+                self.set_up(target, settings)
+            return self.measure(targets, settings)
+        finally:
+            for target in targets:
+                self.clean_up(target)
+
+    def set_up(self, target: Target, settings: LoadSettings) -> None:
+        """What a round needs to be there. Redis makes a stream when it is first written to."""
+        if target.kind is TargetKind.TOPICS:
+            with target.http() as control:
+                control.call("PUT", f"/v0/topics/{self.topic}", self.config)
+
+    def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        return run_load([self.plan(target, settings) for target in targets])
+
     def clean_up(self, target: Target) -> None:
-        """Once per target, after its last round: nothing of the workload stays behind."""
+        """After a round, and once per target after the last: nothing of the workload stays behind."""
+        match target.kind:
+            case TargetKind.TOPICS:
+                with target.http() as control:
+                    control.call("DELETE", f"/v0/topics/{self.topic}")
+            case TargetKind.REDIS:
+                with target.redis() as control:
+                    control.call(b"DEL", self.topic.encode("ascii"))
+            case TargetKind.EMPTY_HANDLER:
+                pass
 
 
 class ClosedLoop(Workload):
@@ -58,28 +90,18 @@ class ClosedLoop(Workload):
     script_length: int
     lines_per_reply: int
 
-    def __init__(self) -> None:
-        super().__init__()
-        # Unique, because a URL may point to a server that holds somebody's topics.
-        self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
-
     @abstractmethod
     def request(self, target: Target, connection: int, number: int) -> bytes:
         """The `number`-th request of a connection."""
 
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        speaks: Literal["http", "resp"] = "resp" if target.kind is TargetKind.REDIS else "http"
-        plan = LoadPlan(
-            host=target.host,
-            port=target.port,
-            speaks=speaks,
-            lines_per_reply=self.lines_per_reply,
+    def plan(self, target: Target, settings: LoadSettings) -> CirclePlan:
+        return CirclePlan(
+            target=target,
+            settings=settings,
             scripts=[
                 [self.request(target, connection, number) for number in range(self.script_length)]
                 for connection in range(settings.connections)
             ],
-            warm_up_s=settings.warm_up_s,
-            seconds=settings.seconds,
-            requests_max=settings.requests_max,
+            lines_per_reply=self.lines_per_reply,
+            records_per_request=self.records_per_request,
         )
-        return sample_of(run_load(plan), self.records_per_request)

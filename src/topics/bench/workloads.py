@@ -1,9 +1,8 @@
 """The tables of workloads and measurements. A new one is a class in a module of its own and a line here."""
 
 from topics.bench.diff_workload import DiffWorkload
-from topics.bench.fanout_workload import FanoutWorkload
+from topics.bench.live_workload import ROOM, FanoutWorkload, MediaRoom, MediaWorkload
 from topics.bench.measurement import Measurement
-from topics.bench.media_workload import ROOM, MediaRoom, MediaWorkload
 from topics.bench.memory_measurement import MemoryMeasurement
 from topics.bench.queue_workload import QueueWorkload
 from topics.bench.recovery_measurement import RecoveryMeasurement

@@ -1,10 +1,13 @@
 """Writes of one record and of a batch a call, against `XADD` and pipelined `XADD`."""
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 from topics.bench.http1 import render_request
 from topics.bench.journal_watch import JournalWatch
 from topics.bench.plan import LoadSettings
-from topics.bench.records import data_of, tag_of, write_body
-from topics.bench.resp import LINES_PER_BULK_STRING, encode_command
+from topics.bench.records import stream_command, write_body
+from topics.bench.resp import LINES_PER_BULK_STRING
 from topics.bench.samples import Sample
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import ClosedLoop, Expectation
@@ -13,11 +16,7 @@ SCRIPT_RECORDS = 1024
 
 
 class WriteWorkload(ClosedLoop):
-    """Appends to one topic of the chosen durability class.
-
-    Every round has the topic empty at its start, so that the last round is like the first and memory is
-    bounded by one round.
-    """
+    """Appends to one topic of the chosen durability class."""
 
     group = "write"
 
@@ -32,46 +31,27 @@ class WriteWorkload(ClosedLoop):
             self.kinds |= {TargetKind.EMPTY_HANDLER}
         self.expectations = _expectations(durability, records_per_request)
         self._durability = durability
-        self._config = b'{"durability":"%b"}' % durability.encode("ascii")
-        super().__init__()
+        super().__init__(durability)
 
-    def prepare(self, target: Target) -> None:
-        """Nothing lasts longer than a round."""
-
-    def run_round(self, target: Target, settings: LoadSettings) -> Sample:
-        try:
-            if target.kind is not TargetKind.TOPICS:
-                return super().run_round(target, settings)
-            with target.http() as control:
-                control.call("PUT", f"/v0/topics/{self.topic}", self._config)
-                journal = JournalWatch(self._durability, control)
-                sample = super().run_round(target, settings)
-                caveat = journal.caveat()
-            if caveat is not None:
-                self.caveats.append(f"{self.name} on {target.name}: {caveat}")
-            return sample
-        finally:
-            self.clean_up(target)
-
-    def clean_up(self, target: Target) -> None:
-        match target.kind:
-            case TargetKind.TOPICS:
-                with target.http() as control:
-                    control.call("DELETE", f"/v0/topics/{self.topic}")
-            case TargetKind.REDIS:
-                with target.redis() as control:
-                    control.call(b"DEL", self.topic.encode("ascii"))
-            case TargetKind.EMPTY_HANDLER:
-                pass
+    def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
+        """Asks servers before and after whether they journal what they acknowledge."""
+        with ExitStack() as stack:
+            journals = {
+                target: JournalWatch(self._durability, stack.enter_context(target.http()))
+                for target in targets
+                if target.kind is TargetKind.TOPICS
+            }
+            samples = super().measure(targets, settings)
+            found = {target: journal.caveat() for target, journal in journals.items()}
+        self.caveats += [f"{self.name} on {target.name}: {caveat}" for target, caveat in found.items() if caveat]
+        return samples
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
         first = (connection * self.script_length + number) * self.records_per_request
         if target.kind is TargetKind.REDIS:
             stream = self.topic.encode("ascii")
-            return b"".join(
-                encode_command(b"XADD", stream, b"*", b"tag", tag_of(record), b"data", data_of(record))
-                for record in range(first, first + self.records_per_request)
-            )
+            records = range(first, first + self.records_per_request)
+            return b"".join(stream_command(stream, b"*", record) for record in records)
         body = write_body(first, self.records_per_request)
         return render_request("POST", f"/v0/topics/{self.topic}", body, host=target.host, api_key=target.api_key)
 

@@ -1,6 +1,7 @@
 """The generator of live load reads streams the same however they are split, and counts only what it should."""
 
 import itertools
+from array import array
 
 import pytest
 from hypothesis import given
@@ -8,8 +9,7 @@ from hypothesis import strategies as st
 
 from topics.bench.errors import MalformedReply
 from topics.bench.event_stream import EventStreamReader
-from topics.bench.live_load import Deliveries
-from topics.bench.live_plan import LiveResult, sample_of
+from topics.bench.live_load import Deliveries, delivery_counts
 from topics.bench.websocket_frames import Opcode, ServerFrames, render_frame
 from topics.testing.fake_clock import FakeClock
 
@@ -81,9 +81,21 @@ def test_only_what_was_sent_since_counting_began_is_counted() -> None:
 
 
 def test_a_delivery_that_did_not_come_is_an_error() -> None:
-    result = LiveResult(
-        latencies=(1_000_000).to_bytes(8, "little"), sent=1, expected=3, elapsed_ns=10**9, cpu_ns=10**8, errors=[]
-    )
-    sample = sample_of(result)
-    assert (sample.requests, sample.records, sample.errors) == (1, 1, 2)
-    assert sample.first_error == "2 of 3 deliveries did not come"
+    counts = delivery_counts(array("Q", [1_000_000]), sent=1, expected=3, elapsed_ns=1, problems=[])
+    assert (counts.requests, counts.records, counts.errors) == (1, 1, 2)
+    assert counts.first_error == "2 of 3 deliveries did not come"
+
+
+def test_what_was_counted_before_is_forgotten_when_counting_begins_again() -> None:
+    clock = FakeClock()
+    deliveries = Deliveries(clock)
+    deliveries.begin()
+    deliveries.take(b'data: {"t":%d}' % clock.monotonic_ns())
+    deliveries.begin()
+    assert list(deliveries.latencies_ns) == []
+
+
+def test_a_lost_connection_is_an_error_beside_the_deliveries_that_did_not_come() -> None:
+    why = "connection lost: closed by the target"
+    counts = delivery_counts(array("Q"), sent=1, expected=2, elapsed_ns=1, problems=[why])
+    assert (counts.errors, counts.first_error) == (3, why)

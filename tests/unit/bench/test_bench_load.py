@@ -1,10 +1,16 @@
-"""A connection of the load generator over a fake transport: one request out for each reply in."""
+"""The load generator: one request out for each reply in, over a fake transport, and targets that take turns."""
 
 import asyncio
+from array import array
 
+from topics.bench.closed_loop import Connection, Tally
 from topics.bench.http1 import HttpReply
-from topics.bench.load import Connection, Tally
+from topics.bench.load import TURN_S_MIN, Round, run
+from topics.bench.plan import CirclePlan, LoadSettings, QueuePlan
+from topics.bench.queue_workers import HttpDialect, Worker
 from topics.bench.resp import RespReply
+from topics.bench.samples import Counts
+from topics.bench.targets import Target, TargetKind
 
 REPLY = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 REFUSAL = b"HTTP/1.1 422 Unprocessable Content\r\ncontent-length: 2\r\n\r\n{}"
@@ -112,3 +118,108 @@ def test_a_reply_that_cannot_be_followed_ends_its_connection_with_one_error() ->
     connection.connection_lost(None)
     assert (tally.errors, tally.first_error) == (1, "Redis answered ERR unknown command")
     assert transport.aborted
+
+
+def working(*replies: bytes) -> tuple[Worker, Tally, RecordingTransport]:
+    target = Target("topics", TargetKind.TOPICS, "127.0.0.1", 1)
+    plan = QueuePlan(target=target, settings=LoadSettings(1, 1.0), topic="jobs", workers=1, jobs_per_claim=2)
+    worker = Worker(HttpDialect(plan, 0), SteppingClock())
+    transport = RecordingTransport()
+    worker.connection_made(transport)
+    tally = Tally(requests_max=100)
+    worker.start(tally)
+    for body in replies:
+        worker.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    return worker, tally, transport
+
+
+def test_a_worker_acks_what_it_claimed_and_times_its_claims_only() -> None:
+    worker, tally, transport = working(b'{"claimed":[{"$seq":1},{"$seq":2}]}', b"{}")
+    assert [request.rpartition(b"\r\n\r\n")[2] for request in transport.sent] == [
+        b'{"node":"w0","max":2}',
+        b'{"node":"w0","seqs":[1,2]}',
+        b'{"node":"w0","max":2}',
+    ]
+    assert (worker.take_acked(), len(tally.latencies_ns), tally.outstanding) == (2, 1, 1)
+
+
+def test_a_worker_rests_when_there_are_no_jobs() -> None:
+    worker, tally, transport = working(b'{"claimed":[]}')
+    assert (worker.take_acked(), len(tally.latencies_ns), tally.outstanding, len(transport.sent)) == (0, 1, 0, 1)
+    assert tally.wake.is_set()
+    assert tally.errors == 0
+
+
+def test_a_worker_whose_claim_is_refused_is_an_error_and_rests() -> None:
+    worker, tally, transport = working()
+    worker.data_received(REFUSAL)
+    assert (tally.errors, tally.outstanding, len(transport.sent)) == (1, 0, 1)
+    assert tally.first_error == "HTTP/1.1 422 Unprocessable Content {}"
+
+
+def test_what_is_acked_after_the_end_is_not_counted() -> None:
+    worker, tally, transport = working(b'{"claimed":[{"$seq":1}]}')
+    tally.stop()
+    worker.data_received(REPLY)
+    assert (worker.take_acked(), tally.outstanding, len(transport.sent)) == (0, 0, 2)
+
+
+class FakeLoad:
+    """Answers a hundred requests in a second, and notes when it was pressed and for how long."""
+
+    clients: tuple[()] = ()
+
+    def __init__(self, name: str, pressed: list[tuple[str, float]], latency_ns: int = 1000) -> None:
+        self._latency_ns = latency_ns
+        self._name = name
+        self._pressed = pressed
+
+    async def settle(self) -> None:
+        self._pressed.append((self._name, 0.0))
+
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        self._pressed.append((self._name, round(seconds, 3)))
+        count = min(round(seconds * 100), requests_max)
+        return Counts(
+            array("Q", [self._latency_ns] * count), count, count, round(seconds * 1e9), 1, f"error of {self._name}"
+        )
+
+
+def rounds_of(
+    *names: str, settings: LoadSettings, latency_ns: int = 1000
+) -> tuple[list[Round], list[tuple[str, float]]]:
+    pressed: list[tuple[str, float]] = []
+    target = Target("topics", TargetKind.TOPICS, "127.0.0.1", 1)
+    plan = CirclePlan(target=target, settings=settings, scripts=[], lines_per_reply=0, records_per_request=1)
+    return [Round(plan, FakeLoad(name, pressed, latency_ns)) for name in names], pressed
+
+
+def test_two_targets_take_short_turns_and_nobody_is_always_first() -> None:
+    rounds, pressed = rounds_of("a", "b", settings=LoadSettings(1, 3 * TURN_S_MIN, warm_up_s=0.5))
+    samples = asyncio.run(run(rounds, 3 * TURN_S_MIN))
+    assert pressed == [
+        *[("a", 0.0), ("a", 0.5), ("b", 0.0), ("b", 0.5)],
+        *[(name, TURN_S_MIN) for name in ("a", "b", "b", "a", "a", "b")],
+    ]
+    assert [(sample.requests, round(sample.elapsed_s, 3), len(sample.turns)) for sample in samples] == [
+        (15, 0.15, 3)
+    ] * 2
+    assert [turn.requests for turn in samples[0].turns] == [5, 5, 5]
+
+
+def test_a_target_alone_has_one_turn_and_the_errors_of_its_warm_up() -> None:
+    rounds, pressed = rounds_of("a", settings=LoadSettings(1, 2.0))
+    (sample,) = asyncio.run(run(rounds, 2.0))
+    assert pressed == [("a", 0.0), ("a", 0.3), ("a", 2.0)]
+    assert (sample.requests, sample.errors, sample.first_error) == (200, 2, "error of a")
+
+
+def test_the_most_requests_of_a_round_are_those_of_all_its_turns() -> None:
+    rounds, _ = rounds_of("a", "b", settings=LoadSettings(1, 0.5, requests_max=25))
+    assert [sample.requests for sample in asyncio.run(run(rounds, 0.5))] == [25, 25]
+
+
+def test_turns_are_long_where_requests_take_long() -> None:
+    rounds, pressed = rounds_of("a", "b", settings=LoadSettings(1, 1.0), latency_ns=50_000_000)
+    asyncio.run(run(rounds, 1.0))
+    assert pressed[4:] == [("a", 0.5), ("b", 0.5), ("b", 0.5), ("a", 0.5)]

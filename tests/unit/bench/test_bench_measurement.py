@@ -3,8 +3,8 @@
 import json
 
 from topics.bench.command import _verdict
+from topics.bench.live_workload import MediaRoom
 from topics.bench.measurement import Figure, MeasurementResult
-from topics.bench.media_workload import MediaRoom
 from topics.bench.plan import LoadSettings
 from topics.bench.report import render_figures, render_json
 from topics.bench.spark_measurement import _result

@@ -83,6 +83,8 @@ def test_the_json_document_has_every_round_and_ratio() -> None:
     (workload,) = document["workloads"]
     assert [len(target["rounds"]) for target in workload["targets"]] == [3, 1]
     assert workload["targets"][0]["median"]["requests_per_s"] == 12_345.0
-    assert workload["ratios"] == [{"subject": "topics", "peer": "redis", "value": 3.0, "at_least": 2.0}]
+    assert workload["ratios"] == [
+        {"subject": "topics", "peer": "redis", "of": "records/s", "value": 3.0, "at_least": 2.0}
+    ]
     assert document["settings"]["durability"] == "disk"
     assert document["notes"] == ["a note"]

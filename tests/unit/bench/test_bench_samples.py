@@ -4,12 +4,15 @@ from array import array
 
 import pytest
 
-from topics.bench.plan import LoadResult
-from topics.bench.samples import Sample, median_round, paired_ratio, percentile, sample_of
+from topics.bench.samples import Counts, Sample, median_round, paired_ratio, percentile, sample_of
 
 
 def sample_with(records: int) -> Sample:
     return Sample(records, records, 1.0, 0.1, 0.2, 0.3, 0, None, 0.5)
+
+
+def records_per_s(sample: Sample) -> float:
+    return sample.records_per_s
 
 
 @pytest.mark.parametrize(
@@ -29,11 +32,26 @@ def test_a_percentile_of_nothing_is_zero() -> None:
 
 def test_a_sample_counts_records_and_sorts_latencies() -> None:
     latencies_ns = array("Q", [3_000_000, 1_000_000, 2_000_000])
-    result = LoadResult(latencies_ns.tobytes(), 2_000_000_000, 500_000_000, 1, "HTTP/1.1 500")
-    sample = sample_of(result, records_per_request=100)
+    counts = Counts(
+        latencies_ns, requests=3, records=300, elapsed_ns=2_000_000_000, errors=1, first_error="HTTP/1.1 500"
+    )
+    sample = sample_of(counts, 500_000_000, 600_000)
     assert (sample.requests, sample.records, sample.records_per_s) == (3, 300, 150.0)
     assert (sample.p50_ms, sample.p99_ms, sample.generator_busy) == (2.0, 3.0, 0.25)
     assert (sample.errors, sample.first_error) == (1, "HTTP/1.1 500")
+    assert sample.cpu_us_per_record == 2.0
+
+
+def test_counts_add_up_and_the_first_error_stays_the_first() -> None:
+    first = Counts(array("Q", [1]), 1, 10, 100, 1, "one", (4, 6))
+    second = Counts(array("Q", [2]), 2, 20, 200, 1, "two", (20, 0))
+    added = Counts.nothing() + first + second
+    assert added == Counts(array("Q", [1, 2]), 3, 30, 300, 2, "one", (24, 6))
+
+
+def test_a_target_somebody_else_started_does_not_tell_its_processor_time() -> None:
+    assert sample_with(1).cpu_us_per_record is None
+    assert paired_ratio([sample_with(1)], [sample_with(1)], lambda sample: sample.cpu_us_per_record) is None
 
 
 @pytest.mark.parametrize(("rates", "middle"), [([5], 5), ([9, 1], 1), ([30, 10, 20], 20), ([4, 1, 3, 2], 2)])
@@ -44,8 +62,10 @@ def test_the_median_round_is_one_that_was_run(rates: list[int], middle: int) -> 
 def test_a_slow_moment_of_the_machine_leaves_the_ratio_alone() -> None:
     subject = [sample_with(rate) for rate in (200, 20, 200)]
     peer = [sample_with(rate) for rate in (100, 10, 100)]
-    assert paired_ratio(subject, peer) == 2.0
+    ratio = paired_ratio(subject, peer, records_per_s)
+    assert ratio is not None
+    assert ratio.median == 2.0
 
 
 def test_there_is_no_ratio_to_a_peer_that_did_nothing() -> None:
-    assert paired_ratio([sample_with(1)], [sample_with(0)]) is None
+    assert paired_ratio([sample_with(1)], [sample_with(0)], records_per_s) is None

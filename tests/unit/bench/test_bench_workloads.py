@@ -5,8 +5,7 @@ import json
 import pytest
 
 from topics.bench.diff_workload import PRELOADED_RECORDS, READ_RECORDS, DiffWorkload
-from topics.bench.fanout_workload import FanoutWorkload
-from topics.bench.media_workload import MediaRoom, MediaWorkload
+from topics.bench.live_workload import FanoutWorkload, MediaRoom, MediaWorkload
 from topics.bench.plan import LoadSettings
 from topics.bench.records import DATA_BYTES, data_of
 from topics.bench.targets import Target, TargetKind

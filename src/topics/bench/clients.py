@@ -1,10 +1,11 @@
-"""Clients of live delivery, cheap enough for a thousand in one process: each is a protocol on the event loop.
+"""Connections of the load generator, cheap enough for a thousand in one process: each is a protocol on the event loop.
 
 They know how to connect, to follow the bytes and to say what came; what it means is their user's business.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import cast
 
 from topics.bench.errors import BenchError, MalformedReply
@@ -17,20 +18,32 @@ CONNECTING_MAX = 64
 OnText = Callable[[bytes], None]
 
 
-class LiveClient(asyncio.Protocol):
-    """What the clients have in common. `lost` tells why the connection ended, unless `close` did it."""
+class Client(asyncio.Protocol, ABC):
+    """What all have in common. `lost` tells why the connection ended, unless `close` did it."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: bytes = b"") -> None:
         self.transport: asyncio.Transport | None = None
         self.lost: str | None = None
+        self._opening = opening
+
+    @abstractmethod
+    def follow(self, data: bytes) -> None:
+        """Takes what came. Raises MalformedReply for what it cannot follow: the connection is given up then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        if self._opening:
+            self.send(self._opening)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.follow(data)
+        except MalformedReply as problem:
+            self.give_up(problem.message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.transport is not None:
-            self.transport = None
-            self.lost = f"connection lost: {exc or 'closed by the server'}"
+            self.give_up(f"connection lost: {exc or 'closed by the target'}")
 
     def send(self, data: bytes) -> None:
         if self.transport is not None:
@@ -46,49 +59,30 @@ class LiveClient(asyncio.Protocol):
         self.lost = why
 
 
-class EventStreamClient(LiveClient):
+class EventStreamClient(Client):
     """Sends its request and hands on each event."""
 
     def __init__(self, request: bytes, on_event: OnText) -> None:
-        super().__init__()
-        self._request = request
+        super().__init__(request)
         self._on_event = on_event
         self._reader = EventStreamReader()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.send(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            events = self._reader.feed(data)
-        except MalformedReply as problem:
-            self.give_up(problem.message)
-            return
-        for event in events:
+    def follow(self, data: bytes) -> None:
+        for event in self._reader.feed(data):
             self._on_event(event)
 
 
-class WebSocketClient(LiveClient):
+class WebSocketClient(Client):
     """Sends its commands once the server has switched protocols, hands on each message, and answers pings."""
 
     def __init__(self, handshake: bytes, commands: Iterable[bytes], on_text: OnText) -> None:
-        super().__init__()
-        self._handshake = handshake
+        super().__init__(handshake)
         self._commands = b"".join(map(render_frame, commands))
         self._on_text = on_text
         self._frames = ServerFrames()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.send(self._handshake)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            frames = self._frames.feed(data)
-        except MalformedReply as problem:
-            self.give_up(problem.message)
-            return
+    def follow(self, data: bytes) -> None:
+        frames = self._frames.feed(data)
         if self._commands and self._frames.open:
             self.send(self._commands)
             self._commands = b""
@@ -101,7 +95,7 @@ class WebSocketClient(LiveClient):
                 self.give_up(f"closed by the server: {payload!r}")
 
 
-class RequestClient(LiveClient):
+class RequestClient(Client):
     """A keep-alive connection with one request under way at most: `ready` is set while there is none."""
 
     def __init__(self) -> None:
@@ -118,23 +112,18 @@ class RequestClient(LiveClient):
         self.ready.clear()
         self.send(request)
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            complete = self._reply.feed(data)
-        except MalformedReply as problem:
-            self.give_up(problem.message)
-            complete = True
-        if complete:
+    def follow(self, data: bytes) -> None:
+        if self._reply.feed(data):
             if self._reply.failure is not None:
                 self.failure = self._reply.failure.decode("utf-8", "replace")
             self.ready.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+    def give_up(self, why: str) -> None:
+        super().give_up(why)
         self.ready.set()
 
 
-async def connect(clients: Iterable[LiveClient], host: str, port: int) -> None:
+async def connect(clients: Iterable[Client], host: str, port: int) -> None:
     """Connects all of them, not too many at once."""
     loop = asyncio.get_running_loop()
     waiting = iter(clients)
@@ -143,11 +132,7 @@ async def connect(clients: Iterable[LiveClient], host: str, port: int) -> None:
         for client in waiting:
             await loop.create_connection(lambda client=client: client, host, port)  # type: ignore[misc]
 
-    await _all([one_after_the_other() for _ in range(CONNECTING_MAX)])
-
-
-async def _all(work: Iterable[Awaitable[None]]) -> None:
     try:
-        await asyncio.gather(*work)
+        await asyncio.gather(*(one_after_the_other() for _ in range(CONNECTING_MAX)))
     except OSError as problem:
         raise BenchError(f"could not connect: {problem}") from problem

@@ -1,0 +1,167 @@
+"""The closed loop: every connection has exactly one request outstanding, and the reply releases the next.
+
+What a connection sends is a circle of prepared requests, or what a subclass makes of the replies. Ends when the time is
+up, enough was asked, or nobody has anything left to ask.
+"""
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Protocol
+
+from topics.bench.clients import Client
+from topics.bench.http1 import HttpReply
+from topics.bench.plan import CirclePlan
+from topics.bench.resp import RespReply
+from topics.bench.samples import Counts
+from topics.bench.targets import TargetKind
+from topics.clock import Clock
+
+DRAIN_S_MAX = 5.0
+
+
+class Reply(Protocol):
+    """Follows one reply at a time; `failure` tells after a complete reply whether it was a refusal."""
+
+    failure: bytes | None
+
+    def feed(self, data: bytes) -> bool: ...
+
+
+class Tally:
+    """What the connections share while they press: latencies, errors, and whether to go on."""
+
+    __slots__ = ("errors", "first_error", "latencies_ns", "outstanding", "requests_max", "running", "wake")
+
+    def __init__(self, requests_max: int) -> None:
+        self.latencies_ns = array("Q")
+        self.requests_max = requests_max
+        self.errors = 0
+        self.first_error: str | None = None
+        self.outstanding = 0
+        self.running = True
+        self.wake = asyncio.Event()
+
+    def note_error(self, message: str) -> None:
+        self.errors += 1
+        if self.first_error is None:
+            self.first_error = message
+
+    def stop(self) -> None:
+        self.running = False
+        self.wake.set()
+
+    def note_resting(self) -> None:
+        self.outstanding -= 1
+        if self.outstanding == 0:
+            self.wake.set()
+
+
+class Connection(Client):
+    """One connection and its circle of requests."""
+
+    def __init__(self, script: Sequence[bytes], reply: Reply, clock: Clock) -> None:
+        super().__init__()
+        self._script = cycle(script)
+        self._reply = reply
+        self._now_ns = clock.monotonic_ns
+        self._sent_ns = 0
+        self._tally: Tally | None = None
+
+    def next_request(self) -> bytes | None:
+        """None when there is nothing left to ask for."""
+        return next(self._script)
+
+    def note_success(self, tally: Tally, latency_ns: int) -> None:
+        tally.latencies_ns.append(latency_ns)
+
+    def start(self, tally: Tally) -> None:
+        """Asks until the tally stops; a lost connection stays lost."""
+        request = self.next_request() if self.transport is not None else None
+        if request is None:
+            return
+        self._tally = tally
+        tally.outstanding += 1
+        self._sent_ns = self._now_ns()
+        self.send(request)
+
+    def follow(self, data: bytes) -> None:
+        """Hot: one reply in, one latency noted, one request out."""
+        if not self._reply.feed(data):
+            return
+        now_ns = self._now_ns()
+        tally = self._tally
+        transport = self.transport
+        if tally is None or transport is None:
+            return
+        if tally.running:
+            failure = self._reply.failure
+            if failure is None:
+                self.note_success(tally, now_ns - self._sent_ns)
+            else:
+                tally.note_error(failure.decode("utf-8", "replace"))
+            if len(tally.latencies_ns) + tally.errors >= tally.requests_max:
+                tally.stop()
+            elif (request := self.next_request()) is not None:
+                self._sent_ns = now_ns
+                transport.write(request)
+                return
+        self._tally = None
+        tally.note_resting()
+
+    def give_up(self, why: str) -> None:
+        super().give_up(why)
+        if self._tally is not None:
+            self._tally.note_error(why)
+            self._tally.note_resting()
+            self._tally = None
+
+
+class ClosedLoop:
+    """The connections of a round; `records_per_request` says what a success is worth."""
+
+    def __init__(self, clients: Sequence[Connection], clock: Clock, records_per_request: int = 1) -> None:
+        self.clients = clients
+        self._records_per_request = records_per_request
+        self._clock = clock
+
+    async def settle(self) -> None:
+        """Who is connected is ready."""
+
+    async def press(self, seconds: float, requests_max: int) -> Counts:
+        """Leaves no request outstanding; the time of the last replies is not counted, and neither are they."""
+        tally = Tally(requests_max)
+        start_ns = self._clock.monotonic_ns()
+        for client in self.clients:
+            client.start(tally)
+        if tally.outstanding:
+            await _wait(tally.wake, seconds)
+        elapsed_ns = self._clock.monotonic_ns() - start_ns
+        tally.running = False
+        tally.wake.clear()
+        if tally.outstanding and not await _wait(tally.wake, DRAIN_S_MAX):
+            tally.note_error(f"{tally.outstanding} requests unanswered {DRAIN_S_MAX:.0f} s after the end")
+        return self.counts(tally, elapsed_ns)
+
+    def counts(self, tally: Tally, elapsed_ns: int) -> Counts:
+        requests = len(tally.latencies_ns)
+        records = requests * self._records_per_request
+        return Counts(tally.latencies_ns, requests, records, elapsed_ns, tally.errors, tally.first_error)
+
+
+def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
+    """A connection for each script."""
+
+    def reply() -> Reply:
+        return RespReply(plan.lines_per_reply) if plan.target.kind is TargetKind.REDIS else HttpReply()
+
+    return ClosedLoop([Connection(script, reply(), clock) for script in plan.scripts], clock, plan.records_per_request)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True

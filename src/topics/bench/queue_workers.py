@@ -1,0 +1,129 @@
+"""Many workers on one queue, each in a closed loop: it claims some jobs, acks them, and goes on until there are none.
+
+What is timed is the claim, from request to reply.
+"""
+
+import re
+from typing import Protocol
+
+from topics.bench.closed_loop import ClosedLoop, Connection, Reply, Tally
+from topics.bench.errors import MalformedReply
+from topics.bench.http1 import HttpReplyWithBody, render_request
+from topics.bench.plan import QueuePlan
+from topics.bench.records import FIELDS_PER_ENTRY
+from topics.bench.resp import encode_command, lines_per_stream_entry
+from topics.bench.samples import Counts
+from topics.bench.targets import TargetKind
+from topics.clock import Clock
+
+GROUP = b"workers"
+_SEQ = re.compile(rb'\{"\$seq":(\d+)')
+_ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
+_HEADER_LINES = 5  # *1, *2, the name in two lines, *n
+_ENTRY_LINES = lines_per_stream_entry(FIELDS_PER_ENTRY)
+
+
+class Dialect(Reply, Protocol):
+    """How one worker speaks, and follows what it is told."""
+
+    claim: bytes
+
+    def ack(self, jobs: list[bytes]) -> bytes: ...
+
+    def jobs(self) -> list[bytes]:
+        """The ids in the complete reply to a claim."""
+        ...
+
+
+class HttpDialect(HttpReplyWithBody):
+    def __init__(self, plan: QueuePlan, worker: int) -> None:
+        super().__init__()
+        self._plan = plan
+        self._worker = worker
+        self.claim = self._request("claim", b'{"node":"w%d","max":%d}' % (worker, plan.jobs_per_claim))
+
+    def ack(self, jobs: list[bytes]) -> bytes:
+        return self._request("ack", b'{"node":"w%d","seqs":[%b]}' % (self._worker, b",".join(jobs)))
+
+    def jobs(self) -> list[bytes]:
+        return _SEQ.findall(self.body)
+
+    def _request(self, action: str, body: bytes) -> bytes:
+        target = self._plan.target
+        path = f"/v0/topics/{self._plan.topic}/{action}"
+        return render_request("POST", path, body, host=target.host, api_key=target.api_key)
+
+
+class RespDialect:
+    failure: bytes | None = None  # an error reply ends the connection
+
+    def __init__(self, plan: QueuePlan, worker: int) -> None:
+        self._stream = plan.topic.encode("ascii")
+        group = (b"GROUP", GROUP, b"w%d" % worker)
+        self.claim = encode_command(
+            b"XREADGROUP", *group, b"COUNT", b"%d" % plan.jobs_per_claim, b"STREAMS", self._stream, b">"
+        )
+        self._received = b""
+        self._complete = False
+
+    def ack(self, jobs: list[bytes]) -> bytes:
+        return encode_command(b"XACK", self._stream, GROUP, *jobs)
+
+    def jobs(self) -> list[bytes]:
+        return _ENTRY_ID.findall(self._received)
+
+    def feed(self, data: bytes) -> bool:
+        """Acks are answered with a number, claims with entries, or with `*-1` when there are none."""
+        self._received = data = data if self._complete else self._received + data
+        if data.startswith(b"-"):
+            raise MalformedReply(data[:300].decode("utf-8", "replace"))
+        lines = 1
+        if data.startswith(b"*1\r\n"):
+            head = data.split(b"\r\n", _HEADER_LINES)
+            entries = int(head[_HEADER_LINES - 1][1:]) if len(head) > _HEADER_LINES else 1
+            lines = _HEADER_LINES + entries * _ENTRY_LINES
+        self._complete = data.count(b"\n") >= lines
+        return self._complete
+
+
+class Worker(Connection):
+    """Claim, ack, claim."""
+
+    def __init__(self, dialect: Dialect, clock: Clock) -> None:
+        super().__init__([], dialect, clock)
+        self._acked = 0
+        self._dialect = dialect
+        self._claiming = False
+        self._jobs: list[bytes] = []
+
+    def next_request(self) -> bytes | None:
+        self._claiming = not self._claiming
+        if self._claiming:
+            return self._dialect.claim
+        self._jobs = self._dialect.jobs()
+        return self._dialect.ack(self._jobs) if self._jobs else None
+
+    def note_success(self, tally: Tally, latency_ns: int) -> None:
+        if self._claiming:
+            tally.latencies_ns.append(latency_ns)
+        else:
+            self._acked += len(self._jobs)
+
+    def take_acked(self) -> int:
+        """How many jobs it acked since it was last asked."""
+        acked, self._acked = self._acked, 0
+        return acked
+
+
+class Workers(ClosedLoop):
+    """Records are jobs acked; requests are claims and acks."""
+
+    def __init__(self, plan: QueuePlan, clock: Clock) -> None:
+        dialect = RespDialect if plan.target.kind is TargetKind.REDIS else HttpDialect
+        self._workers = [Worker(dialect(plan, number), clock) for number in range(plan.workers)]
+        super().__init__(self._workers, clock)
+
+    def counts(self, tally: Tally, elapsed_ns: int) -> Counts:
+        acked = tuple(worker.take_acked() for worker in self._workers)
+        requests = 2 * len(tally.latencies_ns)
+        return Counts(tally.latencies_ns, requests, sum(acked), elapsed_ns, tally.errors, tally.first_error, acked)
