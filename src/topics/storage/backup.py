@@ -49,8 +49,8 @@ from topics.storage.state import State, decode_state, encode_state, encode_topic
 from topics.storage.tiers import Tiers
 from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
-from topics.storage.wal_mark import sync_mark
-from topics.storage.wal_reader import find_sync_mark, scan
+from topics.storage.wal_mark import find_sync_mark, sync_mark
+from topics.storage.wal_reader import scan
 from topics.storage.wal_writer import WalFile, wal_files
 
 ATTEMPTS_MAX = 20
