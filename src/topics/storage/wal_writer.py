@@ -56,6 +56,13 @@ def wal_files(disk: Disk, directory: str) -> list[WalFile]:
     return sorted(found, key=lambda file: file.first_lsn)
 
 
+def shard_names(disk: Disk, root: str) -> list[str]:
+    """Every shard directory there is, relative to the WAL's; the flat layout as an empty name."""
+    names = disk.list_dir(paths.wal_dir(root))
+    flat = [""] if any(paths.parse_wal_file_name(name) is not None for name in names) else []
+    return flat + [name for name in names if paths.parse_shard_name(name) is not None]
+
+
 def truncate_tail(disk: Disk, path: str, offset: int) -> None:
     """Cut a torn tail off for good. A file torn at 0 holds nothing and goes altogether."""
     with failing_as(path, "cutting a torn tail"):
