@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from topics.errors import TopicsError
 from topics.model.gap import Gap, LostRange
-from topics.storage.segment_format import SegmentRecord
+from topics.storage.frame import StoredRecord
 
 SeqRun = tuple[int, int]
 """(first, last), both included."""
@@ -80,7 +80,7 @@ class InlinePiece:
 
     start: int
     end: int
-    records: tuple[SegmentRecord, ...]
+    records: tuple[StoredRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,19 +32,17 @@ from topics.spark.file_partition import (
 )
 from topics.storage import paths
 from topics.storage.errors import CorruptFile
-from topics.storage.frame import HAS_NODE, HAS_TAG, FrameKind
+from topics.storage.frame import APPEND, HAS_NODE, HAS_TAG, StoredRecord
 from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_columns import FrameColumns, Ints, read_columns
-from topics.storage.segment_format import SegmentRecord
 from topics.storage.segment_reader import SegmentReader
-from topics.storage.wal_reader import scan, whole_batches
+from topics.storage.wal_reader import scan
 from topics.wire.arrow import META
 
 BATCH_RECORDS_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 REPLANS_MAX = 5
 
-_APPEND = int(FrameKind.APPEND)
 _decode_meta = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -199,14 +197,14 @@ def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
 # Records one by one: what is in the WAL only
 
 
-def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[SegmentRecord]:
+def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[StoredRecord]:
     deleted = {seq for run in piece.deleted for seq in _seqs(run)}
-    records: list[SegmentRecord] = []
+    records: list[StoredRecord] = []
     due = piece.start
     # Read, not mapped: the server may cut the end of it, which is not looked at.
-    for frame in whole_batches(scan(disk.read(piece.path), piece.path)):
+    for frame in scan(disk.read(piece.path), piece.path):
         kind, flags, of_topic, seq, ts, node, tag, payload, _ = frame
-        if kind == _APPEND and of_topic == topic_id and seq == due:
+        if kind == APPEND and of_topic == topic_id and seq == due:
             if seq not in deleted:
                 records.append((seq, ts, node if flags & HAS_NODE else None, tag if flags & HAS_TAG else None, payload))
             if seq == piece.end:
@@ -219,13 +217,13 @@ def _seqs(run: SeqRun) -> range:
     return range(run[0], run[1] + 1)
 
 
-def _batches_of(records: Sequence[SegmentRecord]) -> Iterator[Columns]:
+def _batches_of(records: Sequence[StoredRecord]) -> Iterator[Columns]:
     left = iter(records)
     while batch := list(islice(left, BATCH_RECORDS_MAX)):
         yield _columns_of(batch)
 
 
-def _columns_of(records: Sequence[SegmentRecord], gaps: tuple[Gap, ...] = ()) -> Columns:
+def _columns_of(records: Sequence[StoredRecord], gaps: tuple[Gap, ...] = ()) -> Columns:
     data, meta = _split_each([record[4] for record in records])
     return Columns(
         seq=pa.array([record[0] for record in records], pa.int64()),

@@ -41,7 +41,7 @@ from topics.model.image import SegmentImage, TopicImage
 from topics.storage import identity, paths, snapshot
 from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
 from topics.storage.findings import Finding, Severity
-from topics.storage.fs import Disk
+from topics.storage.fs import Disk, write_file
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment, rewrite_sidecars
@@ -49,8 +49,8 @@ from topics.storage.state import State, decode_state, encode_state, encode_topic
 from topics.storage.tiers import Tiers
 from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
-from topics.storage.wal_mark import sync_mark
-from topics.storage.wal_reader import find_sync_mark, scan
+from topics.storage.wal_mark import find_sync_mark, sync_mark
+from topics.storage.wal_reader import scan
 from topics.storage.wal_writer import WalFile, wal_files
 
 ATTEMPTS_MAX = 20
@@ -264,12 +264,12 @@ class _Copy:
         self._begun.add((topic_id, first_seq))
         source = self._source.directory(topic_id, cold=segment.cold)
         content = self._disk.read(paths.segment_path(source, first_seq, SegmentPart.DATA))
-        self._write(paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
+        write_file(self._disk, paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
         if segment.sealed:
             for part in (SegmentPart.INDEX, SegmentPart.TAGS):
                 path = paths.segment_path(source, first_seq, part)
                 if self._disk.exists(path):
-                    self._write(paths.segment_path(target, first_seq, part), self._disk.read(path))
+                    write_file(self._disk, paths.segment_path(target, first_seq, part), self._disk.read(path))
             self._sealed[topic_id, first_seq] = segment
         self._copied_bytes += segment.data_bytes
         self._progress(self._copied_bytes, self._total_bytes)
@@ -285,9 +285,9 @@ class _Copy:
             if not content:
                 continue  # torn before its first frame was there
             name = paths.wal_file_name(file.first_lsn)
-            self._write(f"{target}/{name}", content if not last else _closed(content))
+            write_file(self._disk, f"{target}/{name}", content if not last else _closed(content))
             if last:
-                self._write(f"{target}/{paths.CURRENT}", f"{name}\n".encode())
+                write_file(self._disk, f"{target}/{paths.CURRENT}", f"{name}\n".encode())
         self._disk.sync_dir(target)
 
     def _read_wal(self, file: WalFile, *, followed: bool) -> bytes:
@@ -327,14 +327,6 @@ class _Copy:
         server_id = identity.read_id(self._disk, self._root)
         if server_id is not None:
             identity.write_id(self._disk, self._target, server_id)
-
-    def _write(self, path: str, content: bytes) -> None:
-        file = self._disk.create(path)
-        try:
-            file.write(content)
-            file.full_sync()
-        finally:
-            file.close()
 
 
 def _closed(content: bytes) -> bytes:

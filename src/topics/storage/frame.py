@@ -20,23 +20,32 @@
 `batch_continues` says that the next frame belongs to the same atomic write: recovery applies a batch only
 when its last frame, the one without the flag, is there. A batch never spans two files.
 
-Owns the encoding; `wal_reader` is the decoder.
+Owns the encoding and the decoding. What frames mean for a file, and what to do about bad ones, is for `wal_reader`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
+from typing import NamedTuple
 
 from msgspec import Raw
 from xxhash import xxh3_64_digest
 
+from topics.storage.fs import MappedBytes
+
 HEADER = Struct("<IBBQQQHHI")
 LENGTH_BYTES = 4
+DATA_LEN_AT = 34
 CHECKSUM_BYTES = 8
 OVERHEAD_BYTES = HEADER.size + CHECKSUM_BYTES
+FIXED_LENGTH = OVERHEAD_BYTES - LENGTH_BYTES
+"""`frame_len` of a frame whose node, tag and data are empty."""
 
+# Of a frame in a segment, too.
 HAS_TAG = 1
 HAS_NODE = 2
+HAS_TAG_OR_NODE = HAS_TAG | HAS_NODE
+
 DURABLE = 4
 BATCH_CONTINUES = 8
 
@@ -57,16 +66,35 @@ class FrameKind(IntEnum):
 
 FRAME_KIND_MAX = max(FrameKind)
 
-# The header without its length: what the checksum starts with.
-_pack_body = Struct("<BBQQQHHI").pack
-_pack_length = Struct("<I").pack
+# Plain ints: comparing with an enum member costs 0.1 µs a frame.
+APPEND = int(FrameKind.APPEND)
+DELETE = int(FrameKind.DELETE)
+CHECKPOINT_MARK = int(FrameKind.CHECKPOINT_MARK)
 
-Record = tuple[bytes | None, bytes | None, bytes]
-"""(node, tag, payload) of a record about to be framed."""
-
+# A record on its way to or from the disk is a plain tuple: a named one takes 0.2 µs more to make, half of the time a
+# record takes. Its fields have one order everywhere, and those that are clear from the place are left out in front:
+#
+#     topic_id, seq, ts, node, tag, payload      SingleRecord    a write of its own: node and tag are still text
+#               seq, ts, node, tag, payload      StoredRecord    read from a segment, which is of one topic
+#                    ts, node, tag, payload      SegmentInput    on its way into a segment, which counts the seqs
+#                        node, tag, payload      Record          of one write, which has one topic and one ts
 
 SingleRecord = tuple[int, int, int, str | None, str | None, bytes | Raw]
-"""(topic_id, seq, ts, node, tag, payload) of a write of one record."""
+StoredRecord = tuple[int, int, bytes | None, bytes | None, bytes]
+Record = tuple[bytes | None, bytes | None, bytes]
+
+Frame = tuple[int, int, int, int, int, bytes, bytes, bytes, int]
+"""(kind, flags, topic_id, seq, ts, node, tag, data, end): what was read, and the offset after it."""
+
+
+# Encoding: the checksum is over everything behind the length, so that is packed first. The digest is the big-endian
+# number; the frame wants it little-endian.
+#
+# The two loops over records are written out, each for what it is given: one function called by both costs 10 to 13 % of
+# the 0.45 µs a record takes, and one loop over rows made for it 9 % (35 % for records with tags).
+
+_pack_body = Struct("<BBQQQHHI").pack
+_pack_length = Struct("<I").pack
 
 
 def single_frames(writes: list[SingleRecord]) -> bytes:
@@ -82,10 +110,9 @@ def single_frames(writes: list[SingleRecord]) -> bytes:
         if given_node is not None:
             node = given_node.encode()
             flags |= HAS_NODE
-        head = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload))
+        head = pack_body(APPEND, flags, topic_id, seq, ts, len(node), len(tag), len(payload))
         body = b"".join((head, node, tag, payload))
-        # The digest is the big-endian number; the frame wants it little-endian.
-        pieces += (pack_length(len(body) + 8), body, digest(body)[::-1])
+        pieces += (pack_length(len(body) + CHECKSUM_BYTES), body, digest(body)[::-1])
     return b"".join(pieces)
 
 
@@ -107,9 +134,8 @@ def append_frames(topic_id: int, first_seq: int, ts: int, records: Sequence[Reco
         if given_node is not None:
             node = given_node
             flags |= HAS_NODE
-        body = pack_body(1, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
-        # The digest is the big-endian number; the frame wants it little-endian.
-        add(pack_length(len(body) + 8) + body + digest(body)[::-1])
+        body = pack_body(APPEND, flags, topic_id, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
+        add(pack_length(len(body) + CHECKSUM_BYTES) + body + digest(body)[::-1])
         seq += 1
     return frames
 
@@ -117,4 +143,72 @@ def append_frames(topic_id: int, first_seq: int, ts: int, records: Sequence[Reco
 def control_frame(kind: FrameKind, topic_id: int, seq: int, ts: int, body: bytes, *, flags: int = 0) -> bytes:
     """Anything but a record; `body` is the data field."""
     covered = _pack_body(kind, flags, topic_id, seq, ts, 0, 0, len(body)) + body
-    return _pack_length(len(covered) + 8) + covered + xxh3_64_digest(covered)[::-1]
+    return _pack_length(len(covered) + CHECKSUM_BYTES) + covered + xxh3_64_digest(covered)[::-1]
+
+
+# Decoding
+
+
+class BadFrame(NamedTuple):
+    """Bytes that are no intact frame. `frame` is what they say nevertheless, if only their checksum is wrong."""
+
+    offset: int
+    problem: str
+    frame: Frame | None = None
+
+
+class FrameDecoder:
+    """Iterate once over the intact frames from `start` on; then `stop` says where and why they end. Behind a bad frame
+    another decoder may go on."""
+
+    __slots__ = ("_buffer", "_start", "stop")
+
+    def __init__(self, buffer: MappedBytes, start: int = 0) -> None:
+        self._buffer = buffer
+        self._start = start
+        self.stop = BadFrame(start, "nothing was read yet")
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Hot, 0.5 µs a frame: one pass of plain slicing, checksum included."""
+        buffer, unpack, digest = self._buffer, HEADER.unpack_from, xxh3_64_digest
+        header_bytes, fixed_length, tag_or_node = HEADER.size, FIXED_LENGTH, HAS_TAG_OR_NODE
+        size = len(buffer)
+        offset = self._start
+        last = size - OVERHEAD_BYTES
+        problem = "an incomplete frame"  # unless another is found
+        damaged: Frame | None = None
+        while offset <= last:
+            length, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = unpack(buffer, offset)
+            covered_at = offset + LENGTH_BYTES
+            end = covered_at + length
+            if end > size:
+                problem = "a frame longer than the file"
+                break
+            if node_len + tag_len + data_len + fixed_length != length:
+                problem = "a frame whose lengths do not add up"
+                break
+            node_at = offset + header_bytes
+            checksum_at = end - CHECKSUM_BYTES
+            if digest(buffer[covered_at:checksum_at])[::-1] != buffer[checksum_at:end]:
+                problem = "a frame whose checksum does not match"
+                tag_at = node_at + node_len
+                data_at = tag_at + tag_len
+                node, tag, data = buffer[node_at:tag_at], buffer[tag_at:data_at], buffer[data_at:checksum_at]
+                damaged = (kind, flags, topic_id, seq, ts, node, tag, data, end)
+                break
+            if flags & tag_or_node:
+                tag_at = node_at + node_len
+                data_at = tag_at + tag_len
+                yield (
+                    kind, flags, topic_id, seq, ts,
+                    buffer[node_at:tag_at], buffer[tag_at:data_at], buffer[data_at:checksum_at], end,
+                )  # fmt: skip
+            else:
+                yield kind, flags, topic_id, seq, ts, b"", b"", buffer[node_at:checksum_at], end
+            offset = end
+        self.stop = BadFrame(offset, problem, damaged)
+
+
+def start_of(frame: Frame) -> int:
+    """The offset the frame was read at."""
+    return frame[8] - OVERHEAD_BYTES - len(frame[5]) - len(frame[6]) - len(frame[7])

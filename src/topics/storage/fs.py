@@ -22,6 +22,7 @@ import os
 import shutil
 from typing import Protocol
 
+from topics.storage import paths
 from topics.storage.errors import DirectoryInUse
 
 FILE_MODE = 0o600
@@ -134,6 +135,31 @@ class Disk(Protocol):
     def lock(self, path: str) -> Lock:
         """Take the lock file for this process, or raise `DirectoryInUse`."""
         ...
+
+
+def write_file(disk: Disk, path: str, content: bytes, *, unsafe_no_sync: bool = False) -> None:
+    """A new file with this content. Its bytes are durable when it returns, its name once the directory is synced."""
+    file = disk.create(path)
+    try:
+        file.write(content)
+        if not unsafe_no_sync:
+            file.full_sync()
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, content: bytes, *, sync_dir: bool = True, unsafe_no_sync: bool = False) -> None:
+    """Gives the file this content, in place of what it had if it was there: at every moment it is one or the other.
+
+    Durable when it returns. Without `sync_dir` that is left to the caller, who has more names to make durable. With
+    `unsafe_no_sync` nothing is durable: for a file that nobody believes after a power cut.
+    """
+    temporary = paths.temporary(path)
+    disk.remove(temporary)  # what a crash may have left
+    write_file(disk, temporary, content, unsafe_no_sync=unsafe_no_sync)
+    disk.rename(temporary, path)
+    if sync_dir and not unsafe_no_sync:
+        disk.sync_dir(paths.parent(path))
 
 
 class RealFile:

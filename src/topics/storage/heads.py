@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from topics.storage import paths
 from topics.storage.errors import failing_as
-from topics.storage.fs import Disk, SharedBytes
+from topics.storage.fs import Disk, SharedBytes, replace_file
 
 MAGIC = b"topicshd"
 HEADS_FORMAT = 1
@@ -107,9 +107,5 @@ class Heads:
         content = content.ljust(_HEADER.size + max(slots, SLOTS_MIN) * _SLOT.size, b"\0")
         with failing_as(self._path, "making room for heads"):
             self._disk.make_dir(self._directory)
-            self._disk.remove(paths.temporary(self._path))
-            file = self._disk.create(paths.temporary(self._path))
-            file.write(content)
-            file.close()
-            self._disk.rename(paths.temporary(self._path), self._path)
+            replace_file(self._disk, self._path, content, unsafe_no_sync=True)
             self._map = self._disk.map_shared(self._path)

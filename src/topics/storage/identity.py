@@ -8,7 +8,7 @@ import re
 
 from topics.storage import paths
 from topics.storage.errors import failing_as
-from topics.storage.fs import Disk
+from topics.storage.fs import Disk, replace_file
 
 _ID = re.compile(rb"([0-9a-f]{32})\n")
 
@@ -27,12 +27,4 @@ def write_id(disk: Disk, root: str, server_id: str) -> None:
     path = paths.id_path(root)
     with failing_as(path, "writing the id"):
         disk.make_dir(paths.meta_dir(root))
-        disk.remove(paths.temporary(path))
-        file = disk.create(paths.temporary(path))
-        try:
-            file.write(f"{server_id}\n".encode())
-            file.full_sync()
-        finally:
-            file.close()
-        disk.rename(paths.temporary(path), path)
-        disk.sync_dir(paths.meta_dir(root))
+        replace_file(disk, path, f"{server_id}\n".encode())

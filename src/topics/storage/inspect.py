@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
-from xxhash import xxh3_64_digest
 
 from topics.storage import heads, paths, segment_format, segment_tags, snapshot
 from topics.storage.errors import CorruptFile, StorageError, UnknownVersion
@@ -20,14 +19,18 @@ from topics.storage.frame import (
     FRAME_KIND_MAX,
     HAS_NODE,
     HAS_TAG,
-    HEADER,
     OVERHEAD_BYTES,
+    Frame,
+    FrameDecoder,
     FrameKind,
+    start_of,
 )
 from topics.storage.fs import Disk, MappedBytes
 from topics.storage.paths import SegmentPart
+from topics.storage.segment_format import SegmentFrame, frame_at
 from topics.storage.state import decode_state
-from topics.storage.wal_reader import EndReason, find_sync_mark, scan, what_is_wrong
+from topics.storage.wal_mark import find_sync_mark
+from topics.storage.wal_reader import EndReason, scan
 from topics.storage.wal_writer import wal_files
 
 _FLAG_NAMES = {HAS_TAG: "tag", HAS_NODE: "node", DURABLE: "durable", BATCH_CONTINUES: "continues"}
@@ -107,47 +110,54 @@ def entries(disk: Disk, path: str, kind: FileKind) -> Iterator[Entry]:
 
 def _wal_entries(disk: Disk, path: str) -> Iterator[Entry]:
     buffer = disk.map(path)
-    offset, size = 0, len(buffer)
-    while offset <= size - OVERHEAD_BYTES and buffer[offset : offset + OVERHEAD_BYTES].strip(b"\0"):
-        entry, end = _wal_frame(buffer, offset)
-        yield entry
-        offset = end if end is not None else (find_sync_mark(buffer, offset + 1) or size)
-    yield _wal_verdict(disk, buffer, path)
+    decoder = FrameDecoder(buffer)
+    intact = 0
+    for frame in decoder:
+        intact += 1
+        yield _wal_entry(frame)
+    while _is_something(buffer, decoder.stop.offset):
+        bad = decoder.stop
+        if bad.frame is not None:
+            yield _wal_entry(bad.frame, _CHECKSUM_WRONG)
+            behind = bad.frame[8]
+        else:
+            yield Entry(bad.offset, "?", bad.problem)
+            behind = find_sync_mark(buffer, bad.offset + 1) or len(buffer)
+        decoder = FrameDecoder(buffer, behind)
+        yield from map(_wal_entry, decoder)
+    yield _wal_verdict(disk, buffer, path, intact)
 
 
-def _wal_frame(buffer: MappedBytes, offset: int) -> tuple[Entry, int | None]:
-    """The frame at the offset, and where it ends if its lengths make sense."""
-    length, kind, flags, topic_id, seq, ts, node_len, tag_len, data_len = HEADER.unpack_from(buffer, offset)
-    end = offset + 4 + length
-    if end > len(buffer) or node_len + tag_len + data_len + OVERHEAD_BYTES - 4 != length:
-        return Entry(offset, "?", what_is_wrong(buffer, offset)), None
-    name = FrameKind(kind).name.lower() if 1 <= kind <= FRAME_KIND_MAX else f"type {kind}"
-    checksum_at = end - 8
-    good = xxh3_64_digest(buffer[offset + 4 : checksum_at])[::-1] == buffer[checksum_at:end]
-    tag_at = offset + HEADER.size + node_len
-    entry = Entry(
-        offset,
-        name,
-        "" if good else _CHECKSUM_WRONG,
+def _is_something(buffer: MappedBytes, offset: int) -> bool:
+    """Whether a frame could be here that is worth a line: not what is left of one, nor preallocated space."""
+    found = buffer[offset : offset + OVERHEAD_BYTES]
+    return len(found) == OVERHEAD_BYTES and bool(found.strip(b"\0"))
+
+
+def _wal_entry(frame: Frame, wrong: str = "") -> Entry:
+    kind, flags, topic_id, seq, ts, node, tag, payload, _ = frame
+    return Entry(
+        start_of(frame),
+        FrameKind(kind).name.lower() if 1 <= kind <= FRAME_KIND_MAX else f"type {kind}",
+        wrong,
         _flag_names(flags),
         topic_id,
         seq,
         ts,
-        bytes(buffer[tag_at - node_len : tag_at]) if flags & HAS_NODE else None,
-        bytes(buffer[tag_at : tag_at + tag_len]) if flags & HAS_TAG else None,
-        bytes(buffer[tag_at + tag_len : checksum_at]),
+        node if flags & HAS_NODE else None,
+        tag if flags & HAS_TAG else None,
+        payload,
     )
-    return entry, end
 
 
-def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str) -> Entry:
+def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str, intact: int) -> Entry:
+    """`intact`: the frames before the first bad one."""
     first_lsn = paths.parse_wal_file_name(_name(path))
     followed = first_lsn is not None and wal_files(disk, paths.parent(path))[-1].first_lsn > first_lsn
     frames = scan(buffer, path, followed=followed)
-    count = 0
     try:
         for _ in frames:
-            count += 1
+            pass
     except CorruptFile as error:
         return Entry(error.offset, "corrupt", error.reason)
     except UnknownVersion as error:
@@ -155,8 +165,8 @@ def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str) -> Entry:
     end = frames.end
     assert end is not None, "the scan is over"
     if end.reason is EndReason.TORN:
-        return Entry(end.offset, "torn tail", fields={"frames": count, "reason": end.detail})
-    return Entry(end.offset, "clean end", fields={"frames": count})
+        return Entry(end.offset, "torn tail", fields={"frames": intact, "reason": end.detail})
+    return Entry(end.offset, "clean end", fields={"frames": intact})
 
 
 # Segments
@@ -167,35 +177,28 @@ def _segment_entries(disk: Disk, path: str) -> Iterator[Entry]:
     starts = _starts_in_index(disk, path)
     offset, size = 0, len(buffer)
     while offset < size:
-        entry, end = _segment_frame(buffer, offset)
-        yield entry
-        offset = end if end is not None else next((start for start in starts if start > offset), size)
+        frame = frame_at(buffer, offset, size)
+        if frame is not None:
+            yield _segment_entry(offset, frame)
+            offset = frame.end
+        else:
+            incomplete = size - offset < segment_format.OVERHEAD_BYTES
+            yield Entry(offset, "?", "an incomplete frame" if incomplete else "a frame whose lengths do not fit")
+            offset = next((start for start in starts if start > offset), size)
 
 
-def _segment_frame(buffer: MappedBytes, offset: int) -> tuple[Entry, int | None]:
-    if len(buffer) - offset < segment_format.OVERHEAD_BYTES:
-        return Entry(offset, "?", "an incomplete frame"), None
-    length, flags, seq, ts, node_len, tag_len, data_len = segment_format.HEADER.unpack_from(buffer, offset)
-    end = offset + 4 + length
-    if end > len(buffer) or node_len + tag_len + data_len + segment_format.FIXED_LENGTH != length:
-        return Entry(offset, "?", "a frame whose lengths do not fit"), None
-    checksum_at = end - 9
-    good = xxh3_64_digest(buffer[offset + 4 : checksum_at])[::-1] == buffer[checksum_at : end - 1]
-    deleted = buffer[end - 1] == segment_format.DELETED
-    tag_at = offset + segment_format.HEADER.size + node_len
-    entry = Entry(
+def _segment_entry(offset: int, frame: SegmentFrame) -> Entry:
+    return Entry(
         offset,
-        "deleted" if deleted else "record",
-        "" if good else _CHECKSUM_WRONG,
-        _flag_names(flags),
-        0,
-        seq,
-        ts,
-        bytes(buffer[tag_at - node_len : tag_at]) if flags & HAS_NODE else None,
-        bytes(buffer[tag_at : tag_at + tag_len]) if flags & HAS_TAG else None,
-        bytes(buffer[tag_at + tag_len : checksum_at]),
+        "deleted" if frame.delete_byte == segment_format.DELETED else "record",
+        "" if frame.intact else _CHECKSUM_WRONG,
+        _flag_names(frame.flags),
+        seq=frame.seq,
+        ts=frame.ts,
+        node=frame.node,
+        tag=frame.tag,
+        payload=frame.payload,
     )
-    return entry, end
 
 
 def _starts_in_index(disk: Disk, path: str) -> list[int]:
@@ -220,8 +223,8 @@ def _index_entries(disk: Disk, path: str) -> Iterator[Entry]:
         seq = first_seq + position
         wrong = ""
         if data is not None:
-            frame, end = _segment_frame(data, offset) if offset < len(data) else (None, None)
-            if frame is None or (frame.seq, frame.ts, end) != (seq, ts, offset + length):
+            frame = frame_at(data, offset, len(data))
+            if frame is None or (frame.seq, frame.ts, frame.end) != (seq, ts, offset + length):
                 wrong = "the entry does not match its record"
         fields: dict[str, object] = {"data_offset": offset, "data_len": length}
         yield Entry(position * size, "entry", wrong, _flag_names(flags), 0, seq, ts, fields=fields)

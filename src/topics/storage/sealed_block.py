@@ -13,25 +13,37 @@ from topics.model.read_options import ReadOptions
 from topics.model.record import fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import CorruptFile
+from topics.storage.frame import StoredRecord
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segments import Segments
 
 
-class SealedBlock:
-    __slots__ = (
-        "_count",
-        "_live",
-        "_segments",
-        "_topic_id",
-        "cold",
-        "dead_below",
-        "first_seq",
-        "first_ts",
-        "last_ts",
-        "live_bytes",
-        "live_count",
-        "unflagged",
-    )
+class _StoredBlock:
+    """The place of a block in the order of seqs and times: what is left once its records are gone."""
+
+    __slots__ = ("_count", "first_seq", "first_ts", "last_ts", "unflagged")
+
+    def __init__(self, first_seq: int, count: int, first_ts: int, last_ts: int) -> None:
+        self.first_seq = first_seq
+        self._count = count
+        self.first_ts = first_ts
+        self.last_ts = last_ts
+        self.unflagged: list[int] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self._count - 1
+
+    @property
+    def flushed_count(self) -> int:
+        return self._count
+
+
+class SealedBlock(_StoredBlock):
+    __slots__ = ("_live", "_segments", "_topic_id", "cold", "dead_below", "live_bytes", "live_count")
 
     def __init__(
         self,
@@ -49,29 +61,14 @@ class SealedBlock:
         dead_below: int = 0,
     ) -> None:
         """`live` has a 1 for each live position; without it, the delete bytes and `dead_below` say."""
+        super().__init__(first_seq, count, first_ts, last_ts)
         self._segments = segments
         self._topic_id = topic_id
-        self.first_seq = first_seq
-        self._count = count
         self.live_count = live_count
         self.live_bytes = live_bytes
-        self.first_ts = first_ts
-        self.last_ts = last_ts
         self.cold = cold
         self.dead_below = dead_below
-        self.unflagged: list[int] = []
         self._live = live
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def last_seq(self) -> int:
-        return self.first_seq + self._count - 1
-
-    @property
-    def flushed_count(self) -> int:
-        return self._count
 
     @property
     def ready(self) -> bool:
@@ -121,15 +118,9 @@ class SealedBlock:
         return chosen, chosen[-1] + 1 if len(chosen) == size else self._count
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
-        if not chosen:
-            return []
-        first = chosen[0]
-        records = self._reader().slices(first, chosen[-1] + 1, with_deleted=True)
-        if len(records) != len(chosen):
-            records = [records[position - first] for position in chosen]
         fragments: list[bytes] = []
         leaves_out = options.leaves_out
-        for seq, ts, node_bytes, tag_bytes, payload in records:
+        for seq, ts, node_bytes, tag_bytes, payload in self._records(chosen):
             node = None if node_bytes is None else node_bytes.decode()
             tag = None if tag_bytes is None else tag_bytes.decode()
             if leaves_out and not options.wants(node, tag):
@@ -146,12 +137,7 @@ class SealedBlock:
         return fragments
 
     def columns(self, chosen: Sequence[int]) -> Columns:
-        if not chosen:
-            return Columns([], [], [], [], [])
-        first = chosen[0]
-        records = self._reader().slices(first, chosen[-1] + 1, with_deleted=True)
-        if len(records) != len(chosen):
-            records = [records[position - first] for position in chosen]
+        records = self._records(chosen)
         nodes = [None if node is None else node.decode() for _, _, node, _, _ in records]
         rendered = [
             fragment_of(seq, ts, node, payload) for (seq, ts, _, _, payload), node in zip(records, nodes, strict=True)
@@ -163,6 +149,16 @@ class SealedBlock:
             nodes,
             [None if tag is None else tag.decode() for _, _, _, tag, _ in records],
         )
+
+    def _records(self, chosen: Sequence[int]) -> list[StoredRecord]:
+        """Those at the positions, which ascend."""
+        if not chosen:
+            return []
+        first = chosen[0]
+        records = self._reader().slices(first, chosen[-1] + 1, with_deleted=True)
+        if len(records) != len(chosen):
+            records = [records[position - first] for position in chosen]
+        return records
 
     def recount(self, dead_below: int) -> None:
         """Counts what is live anew from the delete bytes: the image this block came from may be older."""
@@ -195,33 +191,15 @@ class SealedBlock:
         return self._segments.reader(self._topic_id, self.first_seq, cold=self.cold)
 
 
-class ClearedBlock:
+class ClearedBlock(_StoredBlock):
     """Seqs whose records were all deleted and whose segment is gone: nothing but their place in the order."""
 
-    __slots__ = ("_count", "first_seq", "first_ts", "last_ts", "unflagged")
+    __slots__ = ()
 
     cold = False
     ready = True
     live_count = 0
     live_bytes = 0
-
-    def __init__(self, first_seq: int, count: int, first_ts: int, last_ts: int) -> None:
-        self.first_seq = first_seq
-        self._count = count
-        self.first_ts = first_ts
-        self.last_ts = last_ts
-        self.unflagged: list[int] = []
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def last_seq(self) -> int:
-        return self.first_seq + self._count - 1
-
-    @property
-    def flushed_count(self) -> int:
-        return self._count
 
     def prepare(self) -> None:
         """There is nothing to fetch."""

@@ -12,21 +12,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
-from topics.storage.segment_format import (
-    CHECKSUM_FROM_END,
-    DELETED,
-    FIXED_LENGTH,
-    HEADER,
-    HEADER_FIELDS,
-    OVERHEAD_BYTES,
-)
+from topics.storage.frame import CHECKSUM_BYTES, LENGTH_BYTES
+from topics.storage.segment_format import DELETED, FIXED_LENGTH, HEADER, HEADER_FIELDS, OVERHEAD_BYTES, TAIL_BYTES
 from topics.storage.segment_reader import SegmentReader
 
 _HEADER = np.dtype([(name, f"<{code}") for name, code in zip(HEADER_FIELDS, HEADER.format[1:], strict=True)])
 assert _HEADER.itemsize == HEADER.size
-
-_LENGTH_BYTES = 4
-_CHECKSUM_BYTES = 8
 
 Ints = NDArray[np.int64]
 
@@ -69,7 +60,7 @@ def _checked(first_seq: int, data: bytes, base: int, offsets: "array[int] | memo
     tag_at = node_at + header["node_len"]
     payload_at = tag_at + header["tag_len"]
     payload_end = payload_at + header["data_len"]
-    ends = at + _LENGTH_BYTES + length
+    ends = at + LENGTH_BYTES + length
     seq = np.arange(first_seq, first_seq + len(at), dtype=np.int64)
     if (
         ends[-1] != len(data)
@@ -78,8 +69,8 @@ def _checked(first_seq: int, data: bytes, base: int, offsets: "array[int] | memo
         or (header["seq"] != seq.astype(np.uint64)).any()
     ):
         return None
-    stored = sliding_window_view(content, _CHECKSUM_BYTES)[ends - CHECKSUM_FROM_END].tobytes()
-    starts, stops = (at + _LENGTH_BYTES).tolist(), payload_end.tolist()
+    stored = sliding_window_view(content, CHECKSUM_BYTES)[ends - TAIL_BYTES].tobytes()
+    starts, stops = (at + LENGTH_BYTES).tolist(), payload_end.tolist()
     # Hot: once per record.
     digests = b"".join([xxh3_64_digest(data[start:stop]) for start, stop in zip(starts, stops, strict=True)])
     if (np.frombuffer(digests, ">u8") != np.frombuffer(stored, "<u8")).any():

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, failing_as
-from topics.storage.fs import Disk, WritableFile
+from topics.storage.fs import Disk, WritableFile, replace_file
 from topics.storage.segment_format import DATA_BYTES_MAX, SegmentInput, encode_records
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_tags import encode_tags
@@ -33,9 +33,8 @@ def rewrite_sidecars(disk: Disk, directory: str, first_seq: int) -> None:
     """Write `.idx` and `.tags` of a sealed segment anew from its `.data`."""
     reader = SegmentReader(disk, directory, first_seq)
     with failing_as(directory, "rewriting an index"):
-        _replace(disk, reader.index_path, reader.encoded_index())
-        _replace(disk, reader.tags_path, reader.encoded_tags())
-        disk.sync_dir(directory)
+        replace_file(disk, reader.index_path, reader.encoded_index(), sync_dir=False)
+        replace_file(disk, reader.tags_path, reader.encoded_tags())
 
 
 class SegmentAppender:
@@ -125,8 +124,7 @@ class SegmentAppender:
         tags_path = paths.segment_path(self._directory, self.first_seq, paths.SegmentPart.TAGS)
         with failing_as(self._data_path, "sealing a segment"):
             self._index.sync()
-            _replace(self._disk, tags_path, encode_tags(self.first_seq, self.count, self._tags))
-            self._disk.sync_dir(self._directory)
+            replace_file(self._disk, tags_path, encode_tags(self.first_seq, self.count, self._tags))
         self.close()
 
     def close(self) -> None:
@@ -141,16 +139,3 @@ class SegmentAppender:
             if tag is not None:
                 self._tags.setdefault(tag, []).append(position)
             position += 1
-
-
-def _replace(disk: Disk, path: str, content: bytes) -> None:
-    """Give the file new content atomically; durable once the directory is synced."""
-    temporary = paths.temporary(path)
-    disk.remove(temporary)
-    file = disk.create(temporary)
-    try:
-        file.write(content)
-        file.full_sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)

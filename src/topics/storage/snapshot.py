@@ -7,9 +7,9 @@
       20    8   xxh3        u64   XXH3-64 over [0 .. 20) and the body
       28    N   body
 
-`save` is atomic: a temporary file is written and synced, then renamed, then the directory is synced; that is
-the commit point. The previous snapshot is kept and older ones are removed: `load_latest` can fall back when
-the newest is damaged. Whoever trims the WAL must therefore keep what the previous snapshot has not absorbed.
+`save` is atomic; its commit point is the sync of the directory, after the rename (`fs.replace_file`). The previous
+snapshot is kept and older ones are removed: `load_latest` can fall back when the newest is damaged. Whoever trims the
+WAL must therefore keep what the previous snapshot has not absorbed.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from xxhash import xxh3_64
 
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, UnknownVersion, failing_as
-from topics.storage.fs import Disk
+from topics.storage.fs import Disk, replace_file
 
 MAGIC = b"topicsnp"
 SNAPSHOT_VERSION = 1
@@ -64,15 +64,7 @@ def save(disk: Disk, directory: str, number: int, body: bytes) -> None:
     path = f"{directory}/{paths.snapshot_name(number)}"
     with failing_as(path, "saving a snapshot"):
         disk.make_dir(directory)
-        disk.remove(paths.temporary(path))
-        file = disk.create(paths.temporary(path))
-        try:
-            file.write(encode_snapshot(body))
-            file.full_sync()
-        finally:
-            file.close()
-        disk.rename(paths.temporary(path), path)
-        disk.sync_dir(directory)
+        replace_file(disk, path, encode_snapshot(body))
         for old in numbers(disk, directory)[SNAPSHOTS_KEPT:]:
             disk.remove(f"{directory}/{paths.snapshot_name(old)}")
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from topics.model.image import SegmentImage
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, failing_as
-from topics.storage.fs import Disk
+from topics.storage.fs import Disk, replace_file
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment
@@ -65,15 +65,8 @@ class Tiers:
             self._disk.make_dir(target)
             # `.data` last: a cold segment with data is whole.
             for part in (SegmentPart.TAGS, SegmentPart.INDEX, SegmentPart.DATA):
-                path = paths.segment_path(target, first_seq, part)
-                self._disk.remove(paths.temporary(path))
-                file = self._disk.create(paths.temporary(path))
-                try:
-                    file.write(self._disk.read(paths.segment_path(source, first_seq, part)))
-                    file.full_sync()
-                finally:
-                    file.close()
-                self._disk.rename(paths.temporary(path), path)
+                content = self._disk.read(paths.segment_path(source, first_seq, part))
+                replace_file(self._disk, paths.segment_path(target, first_seq, part), content, sync_dir=False)
             self._disk.sync_dir(target)
 
     def remove_topic(self, topic_id: int) -> None:
@@ -94,8 +87,6 @@ class Tiers:
             for name in self._disk.list_dir(paths.topics_dir(root)):
                 topic_id = paths.parse_topic_name(name)
                 if topic_id is None or topic_id in kept_topics:
-                    continue
-                if topic_id in kept_topics:
                     continue
                 if topic_id not in known:
                     self.remove_topic(topic_id)

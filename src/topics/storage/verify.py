@@ -28,6 +28,7 @@ from topics.storage.segment_reader import SegmentReader
 from topics.storage.state import State, decode_state
 from topics.storage.verify_topic import TopicCheck, TopicSummary, check_bytes
 from topics.storage.verify_wal import ShardCheck, WalSummary
+from topics.storage.wal_writer import shard_names, wal_files
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes checked so far and the bytes there are."""
@@ -160,17 +161,9 @@ def _check_kept(disk: Disk, due: SegmentDue, findings: Findings) -> None:
         return
     try:
         reader = SegmentReader(disk, due.directory, due.segment.first_seq, due.segment.data_bytes)
-        check_bytes(disk, reader, findings, due.topic_id, sealed=due.segment.sealed)
+        check_bytes(reader, findings, due.topic_id, sealed=due.segment.sealed)
     except CorruptFile as error:
         findings.corrupt(error, due.topic_id)
-
-
-def shard_names(disk: Disk, root: str) -> Iterator[str]:
-    """Every shard directory there is, relative to the WAL's; the flat layout as an empty name."""
-    names = disk.list_dir(paths.wal_dir(root))
-    if any(paths.parse_wal_file_name(name) is not None for name in names):
-        yield ""
-    yield from (name for name in names if paths.parse_shard_name(name) is not None)
 
 
 class _Verification:
@@ -185,7 +178,7 @@ class _Verification:
         self._total_bytes = 0
 
     def run(self) -> Report:
-        shards = list(shard_names(self._disk, self._root))
+        shards = shard_names(self._disk, self._root)
         numbers = snapshot.numbers(self._disk, paths.meta_dir(self._root))
         if not shards and not numbers:
             raise NoDataDirectory(self._root)
@@ -308,12 +301,7 @@ class _Verification:
         return paths.topic_dir(self._cold_root if cold else self._root, topic_id)
 
     def _wal_bytes(self, name: str) -> int:
-        directory = paths.shard_path(self._root, name)
-        return sum(
-            self._disk.size(f"{directory}/{entry}")
-            for entry in self._disk.list_dir(directory)
-            if paths.parse_wal_file_name(entry) is not None
-        )
+        return sum(self._disk.size(file.path) for file in wal_files(self._disk, paths.shard_path(self._root, name)))
 
     def _advance(self, size: int) -> None:
         self._done_bytes += size

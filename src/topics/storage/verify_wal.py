@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.findings import Findings
-from topics.storage.frame import BATCH_CONTINUES, FrameKind
+from topics.storage.frame import APPEND, BATCH_CONTINUES, CHECKPOINT_MARK, DELETE
 from topics.storage.fs import Disk
-from topics.storage.wal_reader import EndReason, WalScan, scan, whole_batches
+from topics.storage.wal_reader import EndReason, WalScan, scan
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import WalFile, wal_files
-
-_MARK = int(FrameKind.CHECKPOINT_MARK)
-_DELETE = int(FrameKind.DELETE)
 
 
 @dataclass(slots=True)
@@ -95,20 +92,20 @@ class ShardCheck:
         from_lsn = self._from_lsn
         offset = 0
         batch: tuple[int, int] | None = None  # the topic of an open batch and the seq it has to go on with
-        for kind, flags, topic_id, seq, _, _, _, _, end in whole_batches(frames):
-            if kind == 1:
+        for kind, flags, topic_id, seq, _, _, _, _, end in frames:
+            if kind == APPEND:
                 if batch is not None and batch != (topic_id, seq):
                     self._findings.problem(file.path, offset, f"seq {seq} in a batch that goes on with {batch[1]}")
                 elif seq <= last_seqs.get(topic_id, 0):
                     self._findings.problem(file.path, offset, f"seq {seq} of topic {topic_id} was there before")
                 last_seqs[topic_id] = seq
                 batch = (topic_id, seq + 1) if flags & BATCH_CONTINUES else None
-            if kind != _MARK:
+            if kind != CHECKPOINT_MARK:
                 if from_lsn is not None and lsn >= from_lsn:
                     summary.frames += 1
-                    if kind == _DELETE:
+                    if kind == DELETE:
                         summary.deleting.add(topic_id)
-                    elif kind == 1 and seq > heads.get(topic_id, 0):
+                    elif kind == APPEND and seq > heads.get(topic_id, 0):
                         summary.appended[topic_id] += 1
                 lsn += 1
             offset = end

@@ -13,12 +13,10 @@ import json
 from dataclasses import dataclass
 
 from topics.storage.errors import CorruptFile, UnknownVersion
-from topics.storage.frame import FrameKind, control_frame
+from topics.storage.frame import DATA_LEN_AT, LENGTH_BYTES, FrameKind, control_frame
+from topics.storage.fs import MappedBytes
 
 WAL_FORMAT = 1
-
-SYNC_MARK_PREFIX = b"\x08\x00" + bytes(24)
-"""How a sync mark goes on after its length: type, no flags, and zeros for topic id, seq and ts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +44,19 @@ def parse_file_mark(body: bytes, path: str) -> FileMark:
 
 def sync_mark(synced_bytes: int) -> bytes:
     return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, b'{"synced_bytes":%d}' % synced_bytes)
+
+
+_PREFIX = sync_mark(0)[LENGTH_BYTES:DATA_LEN_AT]
+"""How every sync mark goes on after its length, up to the length of its body."""
+
+
+def find_sync_mark(buffer: MappedBytes, start: int) -> int | None:
+    """The offset of the first valid sync mark that begins at or after `start`."""
+    at = buffer.find(_PREFIX, start + LENGTH_BYTES)
+    while at >= 0:
+        mark_at = at - LENGTH_BYTES
+        mark = sync_mark(mark_at)
+        if buffer[mark_at : mark_at + len(mark)] == mark:
+            return mark_at
+        at = buffer.find(_PREFIX, at + 1)
+    return None

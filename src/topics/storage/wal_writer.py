@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from topics.storage import paths
 from topics.storage.errors import DiskFailed, failing_as
-from topics.storage.fs import Disk, WritableFile
+from topics.storage.fs import Disk, WritableFile, replace_file
 from topics.storage.wal_mark import file_mark, sync_mark
 
 
@@ -54,6 +54,13 @@ def wal_files(disk: Disk, directory: str) -> list[WalFile]:
         if (first_lsn := paths.parse_wal_file_name(name)) is not None
     ]
     return sorted(found, key=lambda file: file.first_lsn)
+
+
+def shard_names(disk: Disk, root: str) -> list[str]:
+    """Every shard directory there is, relative to the WAL's; the flat layout as an empty name."""
+    names = disk.list_dir(paths.wal_dir(root))
+    flat = [""] if any(paths.parse_wal_file_name(name) is not None for name in names) else []
+    return flat + [name for name in names if paths.parse_shard_name(name) is not None]
 
 
 def truncate_tail(disk: Disk, path: str, offset: int) -> None:
@@ -200,21 +207,14 @@ class ShardWriter:
         self._disk.rename(paths.temporary(path), path)
         self._disk.sync_dir(self._directory)
         self._files.append(WalFile(self.next_lsn, path))
-        self._point_current_at(paths.wal_file_name(self.next_lsn))
+        replace_file(
+            self._disk, f"{self._directory}/{paths.CURRENT}", f"{paths.wal_file_name(self.next_lsn)}\n".encode()
+        )
         self._offset = len(mark)
         self._mark_due = False
         self.counters.written_bytes += len(mark)
         self.counters.fsyncs += 1
         return file
-
-    def _point_current_at(self, name: str) -> None:
-        path = f"{self._directory}/{paths.CURRENT}"
-        file = self._disk.create(paths.temporary(path))
-        file.write(f"{name}\n".encode())
-        file.full_sync()
-        file.close()
-        self._disk.rename(paths.temporary(path), path)
-        self._disk.sync_dir(self._directory)
 
     @contextmanager
     def _poisoning(self, path: str, operation: str) -> Iterator[None]:

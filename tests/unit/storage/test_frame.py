@@ -1,5 +1,7 @@
 """The WAL frame and the payload blob, byte for byte."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +15,14 @@ from topics.storage.frame import (
     HAS_NODE,
     HAS_TAG,
     OVERHEAD_BYTES,
+    Frame,
+    FrameDecoder,
     FrameKind,
     SingleRecord,
     append_frames,
     control_frame,
     single_frames,
+    start_of,
 )
 from topics.storage.wal_mark import file_mark, sync_mark
 
@@ -83,6 +88,47 @@ def test_frames_of_several_writes_follow_each_other() -> None:
     writes: list[SingleRecord] = [(5, 7, 9, None, None, Raw(b"1")), (6, 1, 8, "n", None, Raw(b"[2]"))]
     assert single_frames(writes) == frame_of(1, 0, 5, 7, 9, b"", b"", b"1") + frame_of(1, 2, 6, 1, 8, b"n", b"", b"[2]")
     assert single_frames([]) == b""
+
+
+def decoded(content: bytes, start: int = 0) -> tuple[list[Frame], FrameDecoder]:
+    decoder = FrameDecoder(content, start)
+    return list(decoder), decoder
+
+
+def test_a_decoder_gives_frames_and_where_each_begins_and_ends() -> None:
+    first, second = frame_of(1, 3, 5, 7, 9, b"n", b"tag", b"1"), frame_of(6, 0, 5, 0, 9, b"", b"", b"{}")
+    frames, decoder = decoded(first + second)
+    assert frames == [
+        (1, HAS_TAG | HAS_NODE, 5, 7, 9, b"n", b"tag", b"1", len(first)),
+        (6, 0, 5, 0, 9, b"", b"", b"{}", len(first + second)),
+    ]
+    assert [start_of(frame) for frame in frames] == [0, len(first)]
+    assert decoder.stop.offset == len(first + second)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda frame: frame[:-1], "a frame longer than the file"),
+        (lambda frame: frame[: OVERHEAD_BYTES - 1], "an incomplete frame"),
+        (lambda frame: frame[:30] + b"\x07" + frame[31:], "a frame whose lengths do not add up"),
+        (lambda frame: frame[:40] + b"?" + frame[41:], "a frame whose checksum does not match"),
+    ],
+)
+def test_a_decoder_stops_at_a_bad_frame_and_says_what_is_wrong(damage: Callable[[bytes], bytes], problem: str) -> None:
+    good = frame_of(1, 0, 5, 7, 9, b"", b"", b"1")
+    frames, decoder = decoded(good + damage(frame_of(1, 0, 5, 8, 9, b"", b"", b"data")))
+    assert [frame[3] for frame in frames] == [7]
+    assert (decoder.stop.offset, decoder.stop.problem) == (len(good), problem)
+
+
+def test_behind_a_frame_of_which_only_the_checksum_is_wrong_another_decoder_goes_on() -> None:
+    bad = frame_of(1, 0, 5, 7, 9, b"", b"", b"1")[:-1] + b"?"
+    _, decoder = decoded(bad + frame_of(1, 0, 5, 8, 9, b"", b"", b"2"))
+    damaged = decoder.stop.frame
+    assert damaged == (1, 0, 5, 7, 9, b"", b"", b"1", len(bad))
+    frames, _ = decoded(bad + frame_of(1, 0, 5, 8, 9, b"", b"", b"2"), damaged[8])
+    assert [frame[3] for frame in frames] == [8]
 
 
 def test_a_payload_has_the_documented_bytes() -> None:

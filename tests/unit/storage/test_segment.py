@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.storage.errors import CorruptFile, DiskFailed, UnknownVersion
+from topics.storage.frame import StoredRecord
 from topics.storage.fs import Disk, RealDisk
-from topics.storage.segment_format import SegmentInput, SegmentRecord
+from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_tags import TagTable, encode_tags
 from topics.storage.segment_writer import SegmentAppender, remove_segment, rewrite_sidecars
@@ -32,7 +33,7 @@ RECORDS: list[SegmentInput] = [
 ]
 
 
-def expected(records: list[SegmentInput], first_seq: int = 5) -> list[SegmentRecord]:
+def expected(records: list[SegmentInput], first_seq: int = 5) -> list[StoredRecord]:
     return [(first_seq + position, *record) for position, record in enumerate(records)]
 
 
@@ -263,9 +264,9 @@ def flip_every_bit(path: str, check: Callable[[Disk, int], None]) -> None:
             check(disk, at)
 
 
-def read_each(disk: Disk) -> list[SegmentRecord | CorruptFile]:
+def read_each(disk: Disk) -> list[StoredRecord | CorruptFile]:
     """Each record by itself; the error instead where there is one."""
-    found: list[SegmentRecord | CorruptFile] = []
+    found: list[StoredRecord | CorruptFile] = []
     reader = SegmentReader(disk, DIRECTORY, 5)
     for position in range(reader.count):
         try:

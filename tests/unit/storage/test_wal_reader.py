@@ -13,13 +13,14 @@ from topics.storage.frame import (
     BATCH_CONTINUES,
     HAS_NODE,
     HAS_TAG,
+    Frame,
     FrameKind,
     append_frames,
     control_frame,
 )
 from topics.storage.fs import MappedBytes
 from topics.storage.wal_mark import FileMark, file_mark, sync_mark
-from topics.storage.wal_reader import End, EndReason, Frame, scan, whole_batches
+from topics.storage.wal_reader import End, EndReason, scan
 
 PATH = "wal/wal-0000000000000000.log"
 
@@ -41,7 +42,7 @@ def file_of(*groups: list[bytes], zeros: int = 0) -> bytes:
 def read(buffer: MappedBytes, *, followed: bool = False) -> tuple[list[int], End]:
     """The seqs of the records in whole batches, and the end."""
     frames = scan(buffer, PATH, followed=followed)
-    seqs = [frame[3] for frame in whole_batches(frames) if frame[0] == FrameKind.APPEND]
+    seqs = [frame[3] for frame in frames if frame[0] == FrameKind.APPEND]
     assert frames.end is not None
     return seqs, frames.end
 
@@ -223,7 +224,7 @@ def test_no_flipped_bit_gives_a_record_that_was_not_written() -> None:
         for bit in range(8):
             survived: list[Frame] = []
             with suppress(CorruptFile):
-                survived += whole_batches(scan(flip(content, at, bit), PATH))
+                survived += scan(flip(content, at, bit), PATH)
             assert written.issuperset(survived)
             seqs = [frame[3] for frame in survived if frame[0] == FrameKind.APPEND]
             assert seqs == list(range(1, len(seqs) + 1))

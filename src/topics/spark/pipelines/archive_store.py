@@ -35,7 +35,7 @@ from topics.spark.pipelines.manifest import (
     TopicCut,
 )
 from topics.storage.errors import DirectoryInUse
-from topics.storage.fs import Lock, RealDisk
+from topics.storage.fs import Lock, RealDisk, replace_file
 
 LOSSES_SCHEMA = pa.schema(
     [("topic", pa.string()), ("gap_from", pa.int64()), ("gap_to", pa.int64()), ("reason", pa.string())]
@@ -186,15 +186,8 @@ class ArchiveStore:
     def _put(self, commit: Commit) -> bytes:
         content = manifest.encode(commit)
         path = layout.commit_path(self.root, commit.number)
-        temporary = f"{path}.tmp"
         with self._room():
-            self._disk.remove(temporary)
-            file = self._disk.create(temporary)
-            file.write(content)
-            file.full_sync()
-            file.close()
-            self._disk.rename(temporary, path)
-            self._disk.sync_dir(layout.manifest_dir(self.root))
+            replace_file(self._disk, path, content)
         return content
 
     def _place(self, staged: Sequence[StagedFile]) -> None:
