@@ -17,7 +17,6 @@ from websockets.protocol import Protocol, Side, State
 
 from topics import limits
 from topics.api.auth import Key, Scope
-from topics.api.error_mapping import code_of
 from topics.api.http import Channel, Request
 from topics.api.live import find_topics, read_options
 from topics.clock import Clock, monotonic_ms
@@ -286,7 +285,7 @@ class WebSocketConnection:
         return commit
 
     def _refuse(self, request_id: str | None, error: TopicsError) -> None:
-        frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": code_of(error)}
+        frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": error.code}
         frame["message"] = error.message
         if error.detail:
             frame["detail"] = error.detail
@@ -326,7 +325,7 @@ class WebSocketConnection:
 
     def failed(self, feed: Feed, error: TopicsError) -> None:
         self._send(
-            {"op": "error", "code": code_of(error), "message": error.message, "detail": {"topics": [feed.topic.name]}}
+            {"op": "error", "code": error.code, "message": error.message, "detail": {"topics": [feed.topic.name]}}
         )
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
