@@ -11,7 +11,7 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.live import own_nodes
-from topics.api.routing import Answer
+from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
@@ -25,7 +25,7 @@ from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
 from topics.wire.render import diff_reply, single_write_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
-from topics.wire.responses import DeleteRecordsResponse
+from topics.wire.responses import DeleteRecordsResponse, DiffResponse, WriteResponse
 
 
 class RecordHandlers:
@@ -35,6 +35,20 @@ class RecordHandlers:
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
+    @Route(
+        "POST",
+        TOPIC,
+        Scope.WRITE,
+        "Append records",
+        {200: WriteResponse, 201: WriteResponse},
+        (*ON_BODY, 404, 409, 422),
+        body=WriteRequest,
+        body_required=True,
+        parameters=(
+            Parameter("return_seqs", BOOLEAN, "false: leave out the list of seqs."),
+            Parameter("Idempotency-Key", TEXT, "Used when the body has no idempotency_key.", header=True),
+        ),
+    )
     def write(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(WriteRequest)
@@ -85,6 +99,15 @@ class RecordHandlers:
                 answer = _written(call, appended, with_seqs, waited_ms)
                 return answer if isinstance(answer, Response) else await answer
 
+    @Route(
+        "POST",
+        f"{TOPIC}/diff",
+        Scope.READ,
+        "Read the records after a cursor",
+        {200: DiffResponse},
+        (*ON_BODY, 404),
+        body=DiffRequest,
+    )
     def diff(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(DiffRequest)
@@ -107,6 +130,16 @@ class RecordHandlers:
             return self._wait(call, topic, batch.next_from_seq, options, wait_ms)
         return _diff_response(call, topic, batch)
 
+    @Route(
+        "POST",
+        f"{TOPIC}/delete",
+        Scope.DELETE,
+        "Delete records for good, by seq and/or tag",
+        {200: DeleteRecordsResponse},
+        (*ON_BODY, 404),
+        body=DeleteRecordsRequest,
+        body_required=True,
+    )
     def delete(self, call: Call) -> Answer:
         body = call.body(DeleteRecordsRequest)
         if body.before_seq is None and body.match is None:

@@ -5,9 +5,11 @@ from hmac import compare_digest
 from msgspec.json import encode
 
 from topics import limits
+from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response, Streaming
 from topics.api.live import LiveConnections, find_topics, read_options
+from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOKEN, Parameter, Route
 from topics.clock import Clock
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.hub import CallLater, Hub
@@ -51,6 +53,17 @@ class WatchHandlers:
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
+    @Route(
+        "POST",
+        "/v0/watch",
+        Scope.READ,
+        "Create a watch session over one or many topics",
+        {200: WatchResponse},
+        (*ON_BODY, 404),
+        body=WatchRequest,
+        body_required=True,
+        parameters=(Parameter("lenient", BOOLEAN, "true: leave out topics that do not exist."),),
+    )
     def create(self, call: Call) -> Response:
         lenient = call.query.boolean("lenient", default=False)
         body = call.body(WatchRequest)
@@ -76,6 +89,16 @@ class WatchHandlers:
         )
         return Response(200, encode(reply))
 
+    @Route(
+        "GET",
+        "/v0/watch/{wid}",
+        Scope.READ,
+        "Open the event stream of a watch session",
+        {200: "text/event-stream"},
+        (400, 404, 406),
+        parameters=(Parameter("Last-Event-ID", TEXT, "The id of the last event processed.", header=True), TOKEN),
+        token_query=True,
+    )
     def stream(self, call: Call) -> Response:
         require_event_stream(call)
         session = self._sessions.find(call.name)

@@ -6,9 +6,11 @@ from typing import Any
 
 from websockets.utils import accept_key
 
+from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response, Upgrade
 from topics.api.live import LiveConnections
+from topics.api.routing import Route
 from topics.api.websocket import WebSocketConnection, check_handshake
 from topics.errors import UpgradeRequired
 
@@ -22,6 +24,14 @@ class WebSocketHandlers:
         self._connections = connections
         self._new_connection = new_connection
 
+    @Route(
+        "GET",
+        "/v0/ws",
+        Scope.NONE,
+        "Subscribe and publish over one WebSocket",
+        {101: "application/json"},
+        (400, 426),
+    )
     def open(self, call: Call) -> Response:
         request = call.request
         if request.headers.get(b"upgrade", b"").lower() != b"websocket" or request.method != b"GET":
