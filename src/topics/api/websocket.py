@@ -19,13 +19,14 @@ from topics import limits
 from topics.api.auth import Key, Scope
 from topics.api.http import Channel, Request
 from topics.api.live import find_topics, read_options
+from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
-from topics.engine.engine import Engine, Write
+from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
 from topics.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.gap import Gap
@@ -232,44 +233,19 @@ class WebSocketConnection:
             key.require_scope(Scope.ADMIN)
             key.require_names_in(command.config)
         began_ns = self._clock.monotonic_ns()
-        write = Write(
-            command.records,
-            command.node,
-            command.idempotency_key,
-            command.create,
-            command.config,
-            producer=command.producer,
-        )
         try:
-            appended = self._engine.append(command.topic, write)
+            appended = self._engine.append(command.topic, write_of(command, command.idempotency_key))
         except Throttled as error:
-            if command.disable_backpressure and "limit" not in error.detail:
+            if command.disable_backpressure and waits_for_room(error):
                 raise Busy(self._later_again()) from None
             raise
         commit = appended.commit
 
         def acknowledge() -> None:
-            last_seq = appended.first_seq + max(appended.record_count - 1, 0)
-            ack: dict[str, object] = {
-                "op": "ack",
-                "request_id": command.request_id,
-                "topic": command.topic,
-                "first_seq": appended.first_seq,
-                "last_seq": last_seq,
-                "head_seq": appended.topic.log.head_seq,
-                "count": appended.record_count,
-                "created": appended.created,
-                "deduped": appended.deduped,
-                **({"next_sequence": appended.next_number} if appended.next_number else {}),
-                "performance": {
-                    "server_total_ms": round((self._clock.monotonic_ns() - began_ns) / 1e6, 3),
-                    "wal_append_ms": round(appended.journal_ns / 1e6, 3),
-                    "fsync_ms": round(commit.sync_ns / 1e6, 3) if commit and appended.topic.config.durable else 0.0,
-                },
-            }
-            if command.return_seqs:
-                ack["seqs"] = list(range(appended.first_seq, last_seq + 1))
-            self._send(ack)
+            total_ms = (self._clock.monotonic_ns() - began_ns) / 1e6
+            reply = reply_to(command.topic, appended, command.return_seqs, total_ms, None)
+            asked = b"" if command.request_id is None else b'"request_id":%b,' % encode(command.request_id)
+            self._send_text(b'{"op":"ack",%b%b' % (asked, reply[1:]))
 
         if commit is None:
             acknowledge()

@@ -13,6 +13,7 @@ from topics.api.http import Response
 from topics.api.live import own_nodes
 from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
+from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
 from topics.engine.engine import Appended, Engine, Write
@@ -20,10 +21,10 @@ from topics.engine.journal import Busy
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import InvalidRequest, Throttled
-from topics.model.config import Durability, clamp
+from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
-from topics.wire.render import diff_reply, single_write_reply, write_reply
+from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import DeleteRecordsResponse, DiffResponse, WriteResponse
 
@@ -63,7 +64,7 @@ class RecordHandlers:
             # Most writes. `append` would find the same way; here it needs no objects for what such a write has not.
             seq = self._engine.append_single(call.name, body.records[0], body.node)
             if seq:
-                return Response(200, single_write_reply(call.name, seq, call.elapsed_ms()))
+                return Response(200, write_reply(call.name, seq, 1, None, call.elapsed_ms()))
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
@@ -71,16 +72,14 @@ class RecordHandlers:
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
-        write = Write(body.records, body.node, key, body.create, body.config, producer=body.producer)
+        write = write_of(body, key)
         try:
             appended = self._engine.append(call.name, write)
         except Throttled as error:
-            if body.disable_backpressure and "limit" not in error.detail:
+            if body.disable_backpressure and waits_for_room(error):
                 return self._when_there_is_room(call, write, with_seqs)
             raise
-        if appended.commit is None:
-            return _write_response(call, appended, with_seqs, 0.0, 0.0)
-        return _written(call, appended, with_seqs, 0.0)
+        return _written(call, appended, with_seqs)
 
     async def _when_there_is_room(self, call: Call, write: Write, with_seqs: bool) -> Response:
         """A writer that would rather wait than be refused: tries again until the disk has caught up."""
@@ -93,7 +92,7 @@ class RecordHandlers:
             except Busy as busy:
                 await committed(busy.commit)
             except Throttled as error:
-                if "limit" in error.detail or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
+                if not waits_for_room(error) or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
                     raise
             else:
                 answer = _written(call, appended, with_seqs, waited_ms)
@@ -193,40 +192,13 @@ def _header_key(value: bytes) -> str | None:
         raise InvalidRequest.in_field("Idempotency-Key", "the header is not valid UTF-8") from None
 
 
-def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Answer:
+def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float = 0.0) -> Answer:
     """The answer to a write, as soon as its class allows to give it."""
     if appended.commit is None:
-        return _write_response(call, appended, with_seqs, 0.0, throttle_wait_ms)
-    return once_committed(
-        appended.commit,
-        lambda: _write_response(call, appended, with_seqs, _fsync_ms(appended), throttle_wait_ms),
-    )
+        return _write_response(call, appended, with_seqs, throttle_wait_ms)
+    return once_committed(appended.commit, lambda: _write_response(call, appended, with_seqs, throttle_wait_ms))
 
 
-def _fsync_ms(appended: Appended) -> float:
-    """What the sync took, for a class that waits for it: a `disk` write may wait for its seqs, too."""
-    if appended.commit is None or appended.topic.config.durability is not Durability.FSYNC:
-        return 0.0
-    return appended.commit.sync_ns / 1e6
-
-
-def _write_response(
-    call: Call, appended: Appended, with_seqs: bool, fsync_ms: float, throttle_wait_ms: float
-) -> Response:
-    """Hot."""
-    reply = write_reply(
-        call.name,
-        appended.first_seq,
-        appended.record_count,
-        appended.topic.log.head_seq,
-        appended.created,
-        appended.deduped,
-        with_seqs,
-        call.elapsed_ms(),
-        appended.journal_ns / 1e6,
-        fsync_ms,
-        throttle_wait_ms,
-    )
-    if appended.next_number:
-        reply = b'%b,"next_sequence":%d}' % (reply[:-1], appended.next_number)
+def _write_response(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Response:
+    reply = reply_to(call.name, appended, with_seqs, call.elapsed_ms(), throttle_wait_ms)
     return Response(201 if appended.created else 200, reply)
