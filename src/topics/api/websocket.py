@@ -5,7 +5,6 @@ ping and close) is the `websockets` library's, without its I/O. Commands are car
 that has to wait for something holds up those behind it, an answer that waits for its sync does not.
 """
 
-import base64
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -17,7 +16,7 @@ from websockets.protocol import Protocol, Side, State
 
 from topics import limits
 from topics.api.auth import Key, Scope
-from topics.api.http import Channel, Request
+from topics.api.http import Channel
 from topics.api.live import find_topics, read_options
 from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.clock import Clock, monotonic_ms
@@ -28,7 +27,7 @@ from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
-from topics.errors import InvalidRequest, Throttled, TopicsError
+from topics.errors import Throttled, TopicsError
 from topics.model.gap import Gap
 from topics.wire.live_requests import (
     Command,
@@ -355,30 +354,9 @@ class WebSocketConnection:
         self._later()
 
 
-def check_handshake(request: Request) -> str:
-    """The client's key, when the request is a WebSocket handshake this server takes."""
-    if not request.offers_upgrade:
-        raise InvalidRequest(
-            "the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade"
-        )
-    key = request.headers.get(b"sec-websocket-key", b"").decode("latin-1")
-    if request.headers.get(b"sec-websocket-version") != b"13" or not _is_nonce(key):
-        raise InvalidRequest(
-            "the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64"
-        )
-    return key
-
-
 def _is_utf_8(message: bytes) -> bool:
     try:
         message.decode()
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_nonce(key: str) -> bool:
-    try:
-        return len(base64.b64decode(key, validate=True)) == 16
-    except ValueError:
-        return False

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -223,3 +224,12 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
     body = response.read(limits.CLIENT_REPLY_BYTES_MAX)
     headers = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, headers, body)
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether a connection to the port is taken: whether anybody is there at all."""
+    try:
+        socket.create_connection((host, port), limits.CLIENT_PROBE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

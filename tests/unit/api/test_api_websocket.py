@@ -11,8 +11,9 @@ from websockets.protocol import Protocol, Side, State
 
 from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
+from topics.api.handlers.websocket import check_handshake
 from topics.api.http import Request
-from topics.api.websocket import WebSocketConnection, check_handshake
+from topics.api.websocket import WebSocketConnection
 from topics.errors import InvalidRequest, StorageFailed, Throttled
 from topics.testing.fake_channel import FakeChannel
 from topics.testing.live_stage import LiveStage

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from topics import limits
-from topics.delivery.claim_desk import ClaimDesk
-from topics.delivery.work_stream import WorkStream
+from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.engine.journal import Journal
 from topics.engine.queues import Claim, Claimer, Queues
 from topics.engine.topic import Topic

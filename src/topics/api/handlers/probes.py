@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from msgspec.json import encode
 
+from topics.api.accept import kinds_named
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
@@ -97,5 +98,5 @@ class ProbeHandlers:
 
 def _prefers_json(accept: bytes) -> bool:
     """True when JSON is asked for by name and text is not."""
-    kinds = [part.partition(b";")[0].strip().lower() for part in accept.split(b",")]
+    kinds = kinds_named(accept)
     return b"application/json" in kinds and b"text/plain" not in kinds

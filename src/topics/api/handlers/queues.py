@@ -10,16 +10,14 @@ from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.cursor import decode_cursor, encode_cursor
-from topics.api.handlers.watch import SSE_CONTENT_TYPE, SSE_HEADERS, require_event_stream
-from topics.api.http import Response, Streaming
-from topics.api.live import LiveConnections
+from topics.api.http import Response
+from topics.api.live import LiveConnections, event_stream, require_event_stream
 from topics.api.routing import CURSOR, NUMBER, ON_BODY, TEXT, TOKEN, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.clock import Clock
-from topics.delivery.claim_desk import ClaimDesk
+from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.delivery.commits import committed, settled
 from topics.delivery.hub import CallLater
-from topics.delivery.work_stream import WorkStream
 from topics.engine.admission import byte_length
 from topics.engine.journal import Busy
 from topics.engine.queues import Claim, Claimer, Queues, Settled, lease_token
@@ -130,8 +128,7 @@ class QueueHandlers:
 
         def reply() -> Response:
             counts = self._queues.counts(acked.topic)
-            performance = call.performance()
-            performance.fsync_ms = round(acked.commit.sync_ns / 1e6, 3) if acked.commit else 0.0
+            performance = call.performance_with_sync(acked.commit)
             return Response(
                 200,
                 encode(
@@ -208,7 +205,7 @@ class QueueHandlers:
         release = self._connections.enter(call.key)
         claimer = claimer._replace(connection=self._desk.new_connection())
         stream = WorkStream(self._desk, topic, claimer, self._clock, self._call_later, release)
-        return Streaming(200, b"", SSE_CONTENT_TYPE, SSE_HEADERS, owner=stream)
+        return event_stream(stream)
 
     # Extensions
 

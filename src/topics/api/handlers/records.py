@@ -10,7 +10,7 @@ from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
-from topics.api.live import own_nodes
+from topics.api.live import read_options
 from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.api.writes import reply_to, waits_for_room, write_of
@@ -110,15 +110,7 @@ class RecordHandlers:
     def diff(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(DiffRequest)
-        options = ReadOptions(
-            limit=min(body.limit or limits.DIFF_LIMIT_DEFAULT, self._diff_limit_max),
-            bytes_max=limits.DIFF_REPLY_BYTES_MAX,
-            include_tags=body.include_tags,
-            include_meta=body.include_meta,
-            own_nodes=own_nodes(body.node, self._node_bytes_max),
-            to_seq=limits.U64_MAX if body.to_seq is None else body.to_seq,
-            match=None if body.match is None else parse_match(body.match),
-        )
+        options = read_options(body, self._diff_limit_max, self._node_bytes_max)
         from_seq = body.from_seq
         if body.from_ts is not None:
             from_seq = max(from_seq, self._engine.cursor_at(call.name, body.from_ts))
@@ -148,8 +140,7 @@ class RecordHandlers:
 
         def reply() -> Response:
             log = deleted.topic.log
-            performance = call.performance()
-            performance.fsync_ms = round(deleted.commit.sync_ns / 1e6, 3) if deleted.commit else 0.0
+            performance = call.performance_with_sync(deleted.commit)
             body = DeleteRecordsResponse(
                 deleted.topic.name, deleted.count, log.earliest_seq, log.head_seq, log.count, log.bytes, performance
             )

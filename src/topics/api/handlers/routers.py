@@ -8,7 +8,6 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.cursor import decode_cursor, encode_cursor
 from topics.api.http import Response
-from topics.api.narrowing import narrowed
 from topics.api.routing import CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TEXT, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.engine.engine import Engine
@@ -118,7 +117,7 @@ class RouterHandlers:
         query = call.query
         page = self._engine.page_of_routers(
             after=decode_cursor(query.text("cursor")),
-            prefixes=narrowed(call.key.prefixes, query.text("prefix")),
+            prefixes=call.key.prefixes_within(query.text("prefix")),
             page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
             source=query.text("source"),
             dest=query.text("dest"),

@@ -8,7 +8,6 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.cursor import decode_cursor, encode_cursor
 from topics.api.http import Response
-from topics.api.narrowing import narrowed
 from topics.api.routing import BOOLEAN, CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.clock import Clock
@@ -48,10 +47,9 @@ class TopicHandlers:
     )
     def list(self, call: Call) -> Response:
         query = call.query
-        prefix = query.text("prefix")
         page = self._engine.page_of_topics(
             after=decode_cursor(query.text("cursor")),
-            prefixes=narrowed(call.key.prefixes, prefix),
+            prefixes=call.key.prefixes_within(query.text("prefix")),
             page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
             touch=query.boolean("touch", default=False),
         )
