@@ -3,10 +3,9 @@
 from msgspec import UNSET
 from msgspec.json import encode
 
-from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.cursor import decode_cursor, encode_cursor
+from topics.api.cursor import encode_cursor, page_asked_for
 from topics.api.http import Response
 from topics.api.routing import CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TEXT, Answer, Parameter, Route
 from topics.api.waiting import once_committed
@@ -115,10 +114,11 @@ class RouterHandlers:
     )
     def list(self, call: Call) -> Response:
         query = call.query
+        after, page_size = page_asked_for(query)
         page = self._engine.page_of_routers(
-            after=decode_cursor(query.text("cursor")),
+            after=after,
             prefixes=call.key.prefixes_within(query.text("prefix")),
-            page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
+            page_size=page_size,
             source=query.text("source"),
             dest=query.text("dest"),
         )
