@@ -1,23 +1,43 @@
 """What can go wrong, one class per condition. The docstring tells the caller what to do next.
 
-Status codes are not known here: `api/error_mapping.py` maps each class to its status and code.
+A class has the `code` it goes by in the API. Statuses are not known here: `api/error_mapping.py` has them. The client
+finds the class of a refusal by its code.
 """
+
+from collections.abc import Mapping
+from typing import Self
 
 
 class TopicsError(Exception):
     """Root of every error this package raises on purpose.
 
-    `detail` is the structured context a client gets beside the message.
+    `detail` is the structured context a client gets beside the message. An error without a code of its own is nothing
+    a caller of the API can do anything about, such as a damaged file met while reading.
     """
+
+    code = "internal"
+    retry_after_s: int | None = None  # when the same call may succeed; None: not by waiting
 
     def __init__(self, message: str, **detail: object) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
 
+    @classmethod
+    def as_told(cls, message: str, detail: Mapping[str, object], retry_after_s: int | None) -> Self:
+        """The error a server has raised, made of what its reply says instead of what the constructor takes."""
+        error = cls.__new__(cls)
+        TopicsError.__init__(error, message)
+        error.detail = dict(detail)
+        if retry_after_s is not None:
+            error.retry_after_s = retry_after_s
+        return error
+
 
 class InvalidRequest(TopicsError):
     """A field is missing, of the wrong type or out of range. Correct the named field and send it again."""
+
+    code = "invalid_request"
 
     @classmethod
     def in_field(cls, field: str, problem: str) -> "InvalidRequest":
@@ -27,25 +47,37 @@ class InvalidRequest(TopicsError):
 class BatchTooLarge(TopicsError):
     """More entries than one request may carry. Split it into several requests."""
 
+    code = "batch_too_large"
+
 
 class RecordTooLarge(TopicsError):
     """A record (or the whole write) can never fit. Retrying does not help: make it smaller or raise the limit."""
+
+    code = "record_too_large"
 
 
 class Unauthorized(TopicsError):
     """No key, or one this server does not know. Send `Authorization: Bearer <key>`."""
 
+    code = "unauthorized"
+
 
 class Forbidden(TopicsError):
     """The key is known but lacks the scope, or the name is outside its prefixes. Use another key."""
+
+    code = "forbidden"
 
 
 class NotFound(TopicsError):
     """There is no such path. The API document lists them all."""
 
+    code = "not_found"
+
 
 class TopicNotFound(NotFound):
     """The topic does not exist. Create it with PUT, or write to it without `create: false`."""
+
+    code = "topic_not_found"
 
     def __init__(self, topic: str) -> None:
         super().__init__(f'topic "{topic}" does not exist', topic=topic)
@@ -54,12 +86,16 @@ class TopicNotFound(NotFound):
 class CursorNotFound(NotFound):
     """The topic has no named cursor of this name. Create it with PUT."""
 
+    code = "cursor_not_found"
+
     def __init__(self, topic: str, cursor: str) -> None:
         super().__init__(f'topic "{topic}" has no cursor "{cursor}"', topic=topic, cursor=cursor)
 
 
 class RouterNotFound(NotFound):
     """The router does not exist. Create it with PUT."""
+
+    code = "router_not_found"
 
     def __init__(self, router: str) -> None:
         super().__init__(f'router "{router}" does not exist', router=router)
@@ -68,25 +104,39 @@ class RouterNotFound(NotFound):
 class MethodNotAllowed(TopicsError):
     """The path exists but not for this method. The `Allow` header lists those it takes."""
 
+    code = "method_not_allowed"
+
     def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
         super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}", allow=list(allowed))
-        self.allowed = allowed
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        methods = self.detail.get("allow")
+        return tuple(methods) if isinstance(methods, list) else ()
 
 
 class NotAcceptable(TopicsError):
     """The client takes none of the kinds of reply there are here. Send the `Accept` that the message names."""
 
+    code = "not_acceptable"
+
 
 class UpgradeRequired(TopicsError):
     """This path speaks WebSocket only. Open it with a WebSocket client."""
+
+    code = "upgrade_required"
 
 
 class TopicExistsIncompatible(TopicsError):
     """The topic exists and the change asked for is not possible in place. Delete it first, or use another name."""
 
+    code = "topic_exists_incompatible"
+
 
 class RouterCycle(TopicsError):
     """The router would lead records back to where they came from. Leave it out, or set `allow_cycle`."""
+
+    code = "router_cycle"
 
     def __init__(self, cycle: list[str]) -> None:
         super().__init__(f"this router would close the cycle {' -> '.join(cycle)}; allow_cycle permits it", cycle=cycle)
@@ -95,10 +145,14 @@ class RouterCycle(TopicsError):
 class TopicNotEmpty(TopicsError):
     """The topic still holds records and `if_empty` was set. Drain it, or delete it without `if_empty`."""
 
+    code = "topic_not_empty"
+
 
 class ProducerDiffers(TopicsError):
     """A record comes again under its producer's number, and is another one. Numbers are for repeating the very same
     records in the very same order; give what is different another producer."""
+
+    code = "producer_differs"
 
     def __init__(self, topic: str, producer: str, number: int) -> None:
         super().__init__(
@@ -113,6 +167,8 @@ class ProducerDiffers(TopicsError):
 class NotAQueue(TopicsError):
     """The topic is a plain log, so it has no jobs to claim. Create it with `type: "queue"`, or use another name."""
 
+    code = "not_a_queue"
+
     def __init__(self, topic: str) -> None:
         super().__init__(f'topic "{topic}" is not a queue', topic=topic)
 
@@ -120,25 +176,38 @@ class NotAQueue(TopicsError):
 class PayloadTooLarge(TopicsError):
     """The body is larger than this server reads. Send smaller batches or raise TOPICS_MAX_BODY_BYTES."""
 
+    code = "payload_too_large"
+
 
 class UnsupportedMediaType(TopicsError):
     """Bodies are JSON. Send `Content-Type: application/json`, plain or with `Content-Encoding: gzip`."""
+
+    code = "unsupported_media_type"
 
 
 class UriTooLong(TopicsError):
     """The request line is longer than this server reads. Shorten the query."""
 
+    code = "uri_too_long"
+
 
 class HeadersTooLarge(TopicsError):
     """The headers are larger than this server reads. Send fewer or shorter ones."""
+
+    code = "headers_too_large"
 
 
 class TopicFull(TopicsError):
     """The topic is at its cap and `discard` is `reject`. Retry after consumers have deleted or acked records."""
 
+    code = "topic_full"
+
 
 class Throttled(TopicsError):
     """The server sheds load, or a resource cap is reached. Wait for `Retry-After`, then retry."""
+
+    code = "throttled"
+    retry_after_s: int = 0
 
     def __init__(self, message: str, *, retry_after_s: int, **detail: object) -> None:
         super().__init__(message, **detail)
@@ -149,14 +218,31 @@ class StorageFailed(TopicsError):
     """The disk refused a write or a sync: nothing more is written, reads go on. Free space or replace the
     disk, then restart the server."""
 
+    code = "storage_failed"
+    retry_after_s = 1
+
 
 class NotReady(TopicsError):
     """The server is still recovering. Wait for `Retry-After`, then retry."""
+
+    code = "not_ready"
+    retry_after_s = 1
 
 
 class ShuttingDown(TopicsError):
     """The server is stopping. Retry against it once it is back."""
 
+    code = "shutting_down"
+    retry_after_s = 1
+
 
 class ConfigurationError(TopicsError):
     """A setting has a value the server cannot start with. Correct the named environment variable."""
+
+
+# Every class above that has a code of its own, by that code: for who is told the code.
+BY_CODE: dict[str, type[TopicsError]] = {
+    kind.code: kind
+    for kind in tuple(globals().values())
+    if isinstance(kind, type) and issubclass(kind, TopicsError) and kind.code != TopicsError.code
+}

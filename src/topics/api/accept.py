@@ -15,6 +15,11 @@ def quality(parameters: bytes) -> float:
     return 1.0
 
 
+def kinds_named(accept: bytes) -> set[bytes]:
+    """The kinds the header names, however much each is wanted."""
+    return {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
+
+
 def preferred(accept: bytes | None, offered: Sequence[bytes]) -> bytes | None:
     """The media type to answer with, or None if the client takes none of the `offered`.
 

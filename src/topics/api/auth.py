@@ -57,6 +57,14 @@ class Key(NamedTuple):
         if isinstance(patch.dead_letter, str):
             self.require_name(patch.dead_letter)
 
+    def prefixes_within(self, prefix: str) -> tuple[str, ...]:
+        """What is left of its prefixes when only names with `prefix` are asked for."""
+        return tuple(
+            prefix if prefix.startswith(one) else one
+            for one in self.prefixes
+            if prefix.startswith(one) or one.startswith(prefix)
+        )
+
 
 ANYBODY = Key(b"", Scope.ALL, ("",))
 

@@ -6,6 +6,7 @@ from topics.api.auth import Key
 from topics.api.http import Request
 from topics.api.query import Query
 from topics.clock import Clock
+from topics.engine.journal import Commit
 from topics.errors import InvalidRequest, UnsupportedMediaType
 from topics.wire.requests import Body, decode
 from topics.wire.responses import Performance
@@ -29,6 +30,12 @@ class Call(Struct, gc=False):
 
     def performance(self) -> Performance:
         return Performance(round(self.elapsed_ms(), 3))
+
+    def performance_with_sync(self, commit: Commit | None) -> Performance:
+        """With what its sync took; 0 when there was none."""
+        performance = self.performance()
+        performance.fsync_ms = round(commit.sync_ns / 1e6, 3) if commit else 0.0
+        return performance
 
     def body(self, into: type[Body]) -> Body:
         """The decoded body. Without one: all defaults, where the request has no required field."""

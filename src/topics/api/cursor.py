@@ -1,4 +1,4 @@
-"""Opaque list cursors: base64 of a small JSON object. Clients pass them back and never look inside."""
+"""Lists page by page. Cursors are opaque: base64 of a small JSON object that clients pass back and never look into."""
 
 import base64
 import binascii
@@ -6,6 +6,8 @@ import binascii
 import msgspec
 from msgspec import Struct
 
+from topics import limits
+from topics.api.query import Query
 from topics.errors import InvalidRequest
 
 
@@ -28,3 +30,9 @@ def decode_cursor(text: str) -> str:
         return _decode(base64.b64decode(text, validate=True)).after
     except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         raise InvalidRequest.in_field("cursor", "is not one this server gave out") from None
+
+
+def page_asked_for(query: Query) -> tuple[str, int]:
+    """The name to go on after, and how many at most."""
+    page_size = query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX)
+    return decode_cursor(query.text("cursor")), page_size

@@ -1,17 +1,29 @@
-"""What the two kinds of live connections have in common: their slots, and what a request makes of topics."""
+"""What live connections have in common: their slots, event streams, and what a request makes of topics."""
 
 from collections.abc import Callable
 
 from topics import limits
+from topics.api.accept import kinds_named
 from topics.api.auth import ANYBODY, Key
+from topics.api.call import Call
+from topics.api.http import ChannelOwner, Response, Streaming
+from topics.api.quotas import SlotsByKey
 from topics.engine.admission import byte_length
 from topics.engine.engine import Engine
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest, Throttled, TopicNotFound
+from topics.errors import InvalidRequest, NotAcceptable, Throttled, TopicNotFound
 from topics.model.names import check_topic_name
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
 from topics.wire.live_requests import ReadWishes, TopicStart
+from topics.wire.requests import DiffRequest
+
+_SSE_CONTENT_TYPE = b"text/event-stream; charset=utf-8"
+_SSE_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+)
 
 
 class LiveConnections:
@@ -21,7 +33,7 @@ class LiveConnections:
         self._max = connections_max
         self._per_key_max = per_key_max
         self._count = 0
-        self._by_key: dict[bytes, int] = {}
+        self._slots = SlotsByKey()
 
     def __len__(self) -> int:
         return self._count
@@ -30,24 +42,18 @@ class LiveConnections:
         """Takes a slot; the call returned gives it back, however often it is called."""
         if self._max and self._count >= self._max:
             raise _no_room("max_sse_connections", self._max)
-        held = self._by_key.get(key.digest, 0)
-        if self._per_key_max and key is not ANYBODY and held >= self._per_key_max:
+        if self._per_key_max and key is not ANYBODY and self._slots.get(key.digest, 0) >= self._per_key_max:
             raise _no_room("max_sse_connections_per_key", self._per_key_max)
         self._count += 1
-        self._by_key[key.digest] = held + 1
+        self._slots.take(key)
         given_back = False
 
         def give_back() -> None:
             nonlocal given_back
-            if given_back:
-                return
-            given_back = True
-            self._count -= 1
-            left = self._by_key[key.digest] - 1
-            if left:
-                self._by_key[key.digest] = left
-            else:
-                del self._by_key[key.digest]
+            if not given_back:
+                given_back = True
+                self._count -= 1
+                self._slots.give_back(key)
 
         return give_back
 
@@ -61,7 +67,19 @@ def _no_room(limit: str, maximum: int) -> Throttled:
     )
 
 
-def read_options(wishes: ReadWishes, limit_max: int, node_bytes_max: int) -> ReadOptions:
+def require_event_stream(call: Call) -> None:
+    """Streams go only to those who take them; no Accept at all takes everything."""
+    accept = call.request.headers.get(b"accept", b"*/*")
+    if kinds_named(accept).isdisjoint((b"text/event-stream", b"text/*", b"*/*")):
+        raise NotAcceptable("this is an event stream: send Accept: text/event-stream")
+
+
+def event_stream(owner: ChannelOwner) -> Response:
+    return Streaming(200, b"", _SSE_CONTENT_TYPE, _SSE_HEADERS, owner=owner)
+
+
+def read_options(wishes: DiffRequest | ReadWishes, limit_max: int, node_bytes_max: int) -> ReadOptions:
+    """How the engine is to read for a diff, a watch or a subscription."""
     return ReadOptions(
         limit=min(wishes.limit or limits.DIFF_LIMIT_DEFAULT, limit_max),
         bytes_max=min(wishes.max_batch_bytes or limits.DIFF_REPLY_BYTES_MAX, limits.BATCH_BYTES_MAX),
@@ -69,6 +87,7 @@ def read_options(wishes: ReadWishes, limit_max: int, node_bytes_max: int) -> Rea
         include_meta=wishes.include_meta,
         include_data=wishes.include_data,
         own_nodes=own_nodes(wishes.node, node_bytes_max),
+        to_seq=limits.U64_MAX if wishes.to_seq is None else wishes.to_seq,
         match=None if wishes.match is None else parse_match(wishes.match),
     )
 

@@ -1,4 +1,4 @@
-"""How many requests of one key are under way. Every slot taken is given back."""
+"""How many requests of one key are under way, and the slots a key holds of anything. Every one taken is given back."""
 
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
@@ -10,17 +10,33 @@ from topics.api.http import Response
 from topics.errors import Throttled
 
 
+class SlotsByKey(dict[bytes, int]):
+    """How many each key holds, by its digest. Who holds none is not kept."""
+
+    __slots__ = ()
+
+    def take(self, key: Key) -> None:
+        self[key.digest] = self.get(key.digest, 0) + 1
+
+    def give_back(self, key: Key) -> None:
+        left = self[key.digest] - 1
+        if left:
+            self[key.digest] = left
+        else:
+            del self[key.digest]
+
+
 class InFlight:
     """Counts only requests that wait: one that is answered at once is over before the next begins."""
 
-    __slots__ = ("_by_key", "_max")
+    __slots__ = ("_max", "_slots")
 
     def __init__(self, per_key_max: int) -> None:
         self._max = per_key_max
-        self._by_key: dict[bytes, int] = {}
+        self._slots = SlotsByKey()
 
     def check(self, key: Key) -> None:
-        if self._max and self._by_key and key is not ANYBODY and self._by_key.get(key.digest, 0) >= self._max:
+        if self._max and self._slots and key is not ANYBODY and self._slots.get(key.digest, 0) >= self._max:
             raise Throttled(
                 f"this key has {self._max} requests in flight, as many as it may",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
@@ -29,14 +45,10 @@ class InFlight:
             )
 
     def enter(self, key: Key) -> None:
-        self._by_key[key.digest] = self._by_key.get(key.digest, 0) + 1
+        self._slots.take(key)
 
     def leave(self, key: Key) -> None:
-        left = self._by_key[key.digest] - 1
-        if left:
-            self._by_key[key.digest] = left
-        else:
-            del self._by_key[key.digest]
+        self._slots.give_back(key)
 
     def holding(self, key: Key, answer: Coroutine[Any, Any, Response]) -> Coroutine[Any, Any, Response]:
         """Takes a slot at once and holds it until the answer is there, has failed or was dropped."""

@@ -1,7 +1,11 @@
-"""What a route is, and finding the one for a request. The routes themselves are in `api/routes.py`."""
+"""What a route is, and finding the one for a request.
+
+A handler's method has its route above it, as a decorator; `api/routes.py` makes one table of them all.
+"""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from topics import limits
@@ -12,7 +16,14 @@ from topics.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 Answer = Response | Coroutine[Any, Any, Response]
 Handler = Callable[[Call], Answer]
+Method = TypeVar("Method", bound=Callable[..., Answer])
 
+# What several routes say.
+TOPIC = "/v0/topics/{topic}"
+ON_BODY = (400, 413, 415)
+BOOLEAN: dict[str, object] = {"type": "boolean"}
+NUMBER: dict[str, object] = {"type": "integer", "minimum": 0}
+TEXT: dict[str, object] = {"type": "string"}
 
 _STAR = ord("*")
 _PERCENT = ord("%")  # searching bytes for a number is several times faster than for bytes
@@ -27,10 +38,22 @@ class Parameter(NamedTuple):
     header: bool = False
 
 
-class Route(NamedTuple):
+PREFIX = Parameter("prefix", TEXT, "Only names that begin with this.")
+PAGE_SIZE = Parameter("page_size", NUMBER, "Default 100, at most 1000; 0 is the default.")
+CURSOR = Parameter("cursor", TEXT, "The next_cursor of the page before.")
+TOKEN = Parameter("token", TEXT, "The API key, for browsers in development.")
+
+
+def _no_handler(call: Call) -> Answer:
+    raise NotImplementedError("only routes of the table have handlers")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Written above a method, it declares that this is its handler; `routes_of` finds it there."""
+
     method: str
     path: str  # parameters, written {topic}, are the third and the fifth segment
-    handler: Handler
     scope: Scope
     summary: str
     replies: dict[int, Any]  # status -> response struct, a content type's name, or several
@@ -42,11 +65,25 @@ class Route(NamedTuple):
     probe: bool = False  # needs a key only with TOPICS_PROBE_AUTH
     token_query: bool = False  # takes its key as ?token= too, for browsers' EventSource
     always: bool = False  # answers also while the server recovers or stops
+    handler: Handler = _no_handler
+
+    def __call__(self, method: Method) -> Method:
+        vars(method).setdefault("routes", []).append(self)
+        return method
 
     @property
     def names_what_a_key_may_touch(self) -> bool:
         """The name in the path has to be within the prefixes of the key."""
         return "{topic}" in self.path or "{router}" in self.path
+
+
+def routes_of(kind: type, handlers: object) -> list[Route]:
+    """Those declared in the class `kind`, in its order; their handlers are the methods of `handlers`."""
+    return [
+        replace(route, handler=getattr(handlers, name))
+        for name, method in vars(kind).items()
+        for route in getattr(method, "routes", ())
+    ]
 
 
 class RouteTable:

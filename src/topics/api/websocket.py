@@ -5,7 +5,6 @@ ping and close) is the `websockets` library's, without its I/O. Commands are car
 that has to wait for something holds up those behind it, an answer that waits for its sync does not.
 """
 
-import base64
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -17,18 +16,18 @@ from websockets.protocol import Protocol, Side, State
 
 from topics import limits
 from topics.api.auth import Key, Scope
-from topics.api.error_mapping import code_of
-from topics.api.http import Channel, Request
+from topics.api.http import Channel
 from topics.api.live import find_topics, read_options
+from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
-from topics.engine.engine import Engine, Write
+from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
-from topics.errors import InvalidRequest, Throttled, TopicsError
+from topics.errors import Throttled, TopicsError
 from topics.model.gap import Gap
 from topics.wire.live_requests import (
     Command,
@@ -233,44 +232,19 @@ class WebSocketConnection:
             key.require_scope(Scope.ADMIN)
             key.require_names_in(command.config)
         began_ns = self._clock.monotonic_ns()
-        write = Write(
-            command.records,
-            command.node,
-            command.idempotency_key,
-            command.create,
-            command.config,
-            producer=command.producer,
-        )
         try:
-            appended = self._engine.append(command.topic, write)
+            appended = self._engine.append(command.topic, write_of(command, command.idempotency_key))
         except Throttled as error:
-            if command.disable_backpressure and "limit" not in error.detail:
+            if command.disable_backpressure and waits_for_room(error):
                 raise Busy(self._later_again()) from None
             raise
         commit = appended.commit
 
         def acknowledge() -> None:
-            last_seq = appended.first_seq + max(appended.record_count - 1, 0)
-            ack: dict[str, object] = {
-                "op": "ack",
-                "request_id": command.request_id,
-                "topic": command.topic,
-                "first_seq": appended.first_seq,
-                "last_seq": last_seq,
-                "head_seq": appended.topic.log.head_seq,
-                "count": appended.record_count,
-                "created": appended.created,
-                "deduped": appended.deduped,
-                **({"next_sequence": appended.next_number} if appended.next_number else {}),
-                "performance": {
-                    "server_total_ms": round((self._clock.monotonic_ns() - began_ns) / 1e6, 3),
-                    "wal_append_ms": round(appended.journal_ns / 1e6, 3),
-                    "fsync_ms": round(commit.sync_ns / 1e6, 3) if commit and appended.topic.config.durable else 0.0,
-                },
-            }
-            if command.return_seqs:
-                ack["seqs"] = list(range(appended.first_seq, last_seq + 1))
-            self._send(ack)
+            total_ms = (self._clock.monotonic_ns() - began_ns) / 1e6
+            reply = reply_to(command.topic, appended, command.return_seqs, total_ms, None)
+            asked = b"" if command.request_id is None else b'"request_id":%b,' % encode(command.request_id)
+            self._send_text(b'{"op":"ack",%b%b' % (asked, reply[1:]))
 
         if commit is None:
             acknowledge()
@@ -286,7 +260,7 @@ class WebSocketConnection:
         return commit
 
     def _refuse(self, request_id: str | None, error: TopicsError) -> None:
-        frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": code_of(error)}
+        frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": error.code}
         frame["message"] = error.message
         if error.detail:
             frame["detail"] = error.detail
@@ -326,7 +300,7 @@ class WebSocketConnection:
 
     def failed(self, feed: Feed, error: TopicsError) -> None:
         self._send(
-            {"op": "error", "code": code_of(error), "message": error.message, "detail": {"topics": [feed.topic.name]}}
+            {"op": "error", "code": error.code, "message": error.message, "detail": {"topics": [feed.topic.name]}}
         )
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
@@ -380,30 +354,9 @@ class WebSocketConnection:
         self._later()
 
 
-def check_handshake(request: Request) -> str:
-    """The client's key, when the request is a WebSocket handshake this server takes."""
-    if not request.offers_upgrade:
-        raise InvalidRequest(
-            "the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade"
-        )
-    key = request.headers.get(b"sec-websocket-key", b"").decode("latin-1")
-    if request.headers.get(b"sec-websocket-version") != b"13" or not _is_nonce(key):
-        raise InvalidRequest(
-            "the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64"
-        )
-    return key
-
-
 def _is_utf_8(message: bytes) -> bool:
     try:
         message.decode()
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _is_nonce(key: str) -> bool:
-    try:
-        return len(base64.b64decode(key, validate=True)) == 16
-    except ValueError:
-        return False

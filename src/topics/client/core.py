@@ -10,13 +10,26 @@ from typing import Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from topics import errors, limits
-from topics.client import replies
 from topics.client.errors import ServerUnreachable, UnexpectedReply
 from topics.model.producer import Producer
-from topics.wire.responses import ExportEnd, ExportTrailer, RecordReply
+from topics.wire.queue_messages import AckResponse, ClaimReply, ExtendResponse, JobReply, NackResponse
+from topics.wire.responses import (
+    CursorResponse,
+    DeleteCursorResponse,
+    DiffReply,
+    ErrorResponse,
+    ExportEnd,
+    ExportTrailer,
+    LossList,
+    ReadyReply,
+    RecordReply,
+    StateReply,
+    TopicPage,
+    WriteResponse,
+)
 
 T = TypeVar("T", bound=Struct)
 
@@ -107,18 +120,18 @@ def result(call: Call[T], answer: Answer) -> T:
 # Requests
 
 
-def get_state(topic: str) -> Call[replies.StateReply]:
+def get_state(topic: str) -> Call[StateReply]:
     # Planning a read is not reading: it must not raise the topic's priority.
-    return Call("GET", f"{_topic(topic)}?touch=false", replies.StateReply)
+    return Call("GET", f"{_topic(topic)}?touch=false", StateReply)
 
 
-def list_topics(prefix: str, cursor: str | None) -> Call[replies.ListReply]:
+def list_topics(prefix: str, cursor: str | UnsetType) -> Call[TopicPage]:
     query = {"page_size": str(limits.PAGE_SIZE_MAX)}
     if prefix:
         query["prefix"] = prefix
-    if cursor is not None:
+    if cursor is not UNSET:
         query["cursor"] = cursor
-    return Call("GET", f"/v0/topics?{urlencode(query)}", replies.ListReply)
+    return Call("GET", f"/v0/topics?{urlencode(query)}", TopicPage)
 
 
 def diff(
@@ -132,7 +145,7 @@ def diff(
     node: Sequence[str] = (),
     include_tags: bool = True,
     include_meta: bool = True,
-) -> Call[replies.DiffReply]:
+) -> Call[DiffReply]:
     body: dict[str, object] = {
         "from_seq": from_seq,
         "limit": limit,
@@ -147,7 +160,7 @@ def diff(
         body["match"] = list(match)
     if node:
         body["node"] = list(node)
-    return Call("POST", f"{_topic(topic)}/diff", replies.DiffReply, msgspec.json.encode(body))
+    return Call("POST", f"{_topic(topic)}/diff", DiffReply, msgspec.json.encode(body))
 
 
 def append(
@@ -157,7 +170,7 @@ def append(
     *,
     create: bool = True,
     config: Mapping[str, object] | None = None,
-) -> Call[replies.AppendReply]:
+) -> Call[WriteResponse]:
     """`known_as`: an idempotency key, or the producer and the number of its write."""
     name = "producer" if isinstance(known_as, Producer) else "idempotency_key"
     body: dict[str, object] = {"records": records, name: known_as}
@@ -166,54 +179,52 @@ def append(
     if config is not None:
         body["config"] = config
     path = f"{_topic(topic)}?return_seqs=false"
-    return Call("POST", path, replies.AppendReply, msgspec.json.encode(body))
+    return Call("POST", path, WriteResponse, msgspec.json.encode(body))
 
 
-def claim(queue: str, node: str, max_jobs: int, lease_ms: int | None) -> Call[replies.ClaimReply]:
+def claim(queue: str, node: str, max_jobs: int, lease_ms: int | None) -> Call[ClaimReply]:
     """Sent again after a lost answer, it gets other jobs: those of the lost one come back when their lease ends."""
     body: dict[str, object] = {"node": node, "max": max_jobs}
     if lease_ms is not None:
         body["lease_ms"] = lease_ms
-    return Call("POST", f"{_topic(queue)}/claim", replies.ClaimReply, msgspec.json.encode(body))
+    return Call("POST", f"{_topic(queue)}/claim", ClaimReply, msgspec.json.encode(body))
 
 
-def ack(queue: str, node: str, jobs: Sequence[replies.JobReply]) -> Call[replies.SettledReply]:
-    return _settle(queue, "ack", node, jobs)
+def ack(queue: str, node: str, jobs: Sequence[JobReply]) -> Call[AckResponse]:
+    return _settle(queue, "ack", AckResponse, node, jobs)
 
 
-def nack(queue: str, node: str, jobs: Sequence[replies.JobReply], delay_ms: int) -> Call[replies.SettledReply]:
-    return _settle(queue, "nack", node, jobs, delay_ms=delay_ms)
+def nack(queue: str, node: str, jobs: Sequence[JobReply], delay_ms: int) -> Call[NackResponse]:
+    return _settle(queue, "nack", NackResponse, node, jobs, delay_ms=delay_ms)
 
 
-def extend(queue: str, node: str, jobs: Sequence[replies.JobReply], lease_ms: int) -> Call[replies.SettledReply]:
-    return _settle(queue, "extend", node, jobs, lease_ms=lease_ms)
+def extend(queue: str, node: str, jobs: Sequence[JobReply], lease_ms: int) -> Call[ExtendResponse]:
+    return _settle(queue, "extend", ExtendResponse, node, jobs, lease_ms=lease_ms)
 
 
-def _settle(
-    queue: str, verb: str, node: str, jobs: Sequence[replies.JobReply], **more: int
-) -> Call[replies.SettledReply]:
+def _settle(queue: str, verb: str, reply: type[T], node: str, jobs: Sequence[JobReply], **more: int) -> Call[T]:
     body = {"node": node, "seqs": [job.seq for job in jobs], "lease_ids": [job.lease_id for job in jobs], **more}
-    return Call("POST", f"{_topic(queue)}/{verb}", replies.SettledReply, msgspec.json.encode(body))
+    return Call("POST", f"{_topic(queue)}/{verb}", reply, msgspec.json.encode(body))
 
 
-def put_cursor(topic: str, name: str, seq: int) -> Call[replies.CursorReply]:
-    return Call("PUT", _cursor(topic, name), replies.CursorReply, msgspec.json.encode({"seq": seq}))
+def put_cursor(topic: str, name: str, seq: int) -> Call[CursorResponse]:
+    return Call("PUT", _cursor(topic, name), CursorResponse, msgspec.json.encode({"seq": seq}))
 
 
-def get_cursor(topic: str, name: str) -> Call[replies.CursorReply]:
-    return Call("GET", _cursor(topic, name), replies.CursorReply)
+def get_cursor(topic: str, name: str) -> Call[CursorResponse]:
+    return Call("GET", _cursor(topic, name), CursorResponse)
 
 
-def delete_cursor(topic: str, name: str) -> Call[replies.Done]:
-    return Call("DELETE", _cursor(topic, name), replies.Done)
+def delete_cursor(topic: str, name: str) -> Call[DeleteCursorResponse]:
+    return Call("DELETE", _cursor(topic, name), DeleteCursorResponse)
 
 
-def ready() -> Call[replies.ReadyReply]:
-    return Call("GET", "/v0/ready", replies.ReadyReply)
+def ready() -> Call[ReadyReply]:
+    return Call("GET", "/v0/ready", ReadyReply)
 
 
-def losses(topic: str) -> Call[replies.LossesReply]:
-    return Call("GET", f"{_topic(topic)}/losses", replies.LossesReply)
+def losses(topic: str) -> Call[LossList]:
+    return Call("GET", f"{_topic(topic)}/losses", LossList)
 
 
 def export(topic: str, from_seq: int, to_seq: int | None) -> Call[ExportTrailer]:
@@ -240,64 +251,18 @@ def _cursor(topic: str, name: str) -> str:
 
 # Refusals
 
-# The server's codes are the names of the errors; `tests/unit/client` holds this table and the server's together.
-ERRORS: dict[str, type[errors.TopicsError]] = {
-    "invalid_request": errors.InvalidRequest,
-    "batch_too_large": errors.BatchTooLarge,
-    "record_too_large": errors.RecordTooLarge,
-    "unauthorized": errors.Unauthorized,
-    "forbidden": errors.Forbidden,
-    "not_found": errors.NotFound,
-    "not_acceptable": errors.NotAcceptable,
-    "upgrade_required": errors.UpgradeRequired,
-    "topic_exists_incompatible": errors.TopicExistsIncompatible,
-    "topic_not_empty": errors.TopicNotEmpty,
-    "payload_too_large": errors.PayloadTooLarge,
-    "uri_too_long": errors.UriTooLong,
-    "unsupported_media_type": errors.UnsupportedMediaType,
-    "topic_full": errors.TopicFull,
-    "headers_too_large": errors.HeadersTooLarge,
-    "storage_failed": errors.StorageFailed,
-    "not_ready": errors.NotReady,
-    "shutting_down": errors.ShuttingDown,
-}
-
 
 def refusal(answer: Answer) -> errors.TopicsError:
+    """The error the server raised: its class is known by its code."""
     try:
-        body = msgspec.json.decode(answer.body, type=replies.ErrorReply).error
+        body = msgspec.json.decode(answer.body, type=ErrorResponse).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = answer.body[:200].decode(errors="replace")
         return UnexpectedReply(f"status {answer.status} without an error of a topics server: {text!r}", answer.status)
-    error: errors.TopicsError
-    match body.code:
-        case "topic_not_found":
-            error = errors.TopicNotFound(str(body.detail.get("topic", "")))
-        case "not_a_queue":
-            error = errors.NotAQueue(str(body.detail.get("topic", "")))
-        case "cursor_not_found":
-            error = errors.CursorNotFound(str(body.detail.get("topic", "")), str(body.detail.get("cursor", "")))
-        case "router_not_found":
-            error = errors.RouterNotFound(str(body.detail.get("router", "")))
-        case "router_cycle":
-            cycle = body.detail.get("cycle", [])
-            error = errors.RouterCycle([str(name) for name in cycle] if isinstance(cycle, list) else [])
-        case "producer_differs":
-            about = body.detail
-            number = about.get("sequence", 0)
-            number = number if isinstance(number, int) else 0
-            error = errors.ProducerDiffers(str(about.get("topic", "")), str(about.get("producer", "")), number)
-        case "throttled":
-            error = errors.Throttled(body.message, retry_after_s=retry_after_s(answer) or 0)
-        case "method_not_allowed":
-            allowed = tuple(name.strip() for name in answer.headers.get("allow", "").split(","))
-            error = errors.MethodNotAllowed("this method", allowed)
-        case code if code in ERRORS:
-            error = ERRORS[code](body.message)
-        case code:
-            return UnexpectedReply(f"status {answer.status}, {code}: {body.message}", answer.status, code)
-    error.detail = body.detail
-    return error
+    kind = errors.BY_CODE.get(body.code)
+    if kind is None:
+        return UnexpectedReply(f"status {answer.status}, {body.code}: {body.message}", answer.status, body.code)
+    return kind.as_told(body.message, body.detail or {}, retry_after_s(answer))
 
 
 def retry_after_s(answer: Answer) -> int | None:

@@ -9,9 +9,9 @@ class ServerUnreachable(TopicsError):
 
 class UnexpectedReply(TopicsError):
     """The server answered something this client does not understand. Check that the URL is that of a topics server,
-    and that it is not older than this client."""
+    and that it is not older than this client. `code` is empty when there was none."""
 
-    def __init__(self, message: str, status: int, code: str | None = None, **detail: object) -> None:
+    def __init__(self, message: str, status: int, code: str = "", **detail: object) -> None:
         super().__init__(message, **detail)
         self.status = status
         self.code = code

@@ -2,20 +2,31 @@
 
 import contextlib
 import http.client
+import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TypeVar
 from uuid import uuid4
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from topics import limits
-from topics.client import core, replies
+from topics.client import core
 from topics.client.core import Address, Answer, Call, NewRecord, Retries, RetryPolicy
 from topics.client.errors import ExportCut, UnexpectedReply
 from topics.clock import Clock, SystemClock
 from topics.model.producer import Producer
-from topics.wire.responses import ExportEnd, RecordReply
+from topics.wire.queue_messages import JobReply
+from topics.wire.responses import (
+    CursorResponse,
+    DiffReply,
+    ExportEnd,
+    LossOut,
+    RecordReply,
+    StateReply,
+    TopicSummary,
+    WriteResponse,
+)
 
 T = TypeVar("T", bound=Struct)
 
@@ -70,17 +81,17 @@ class SyncClient:
         """Of the server's data; empty when it has none."""
         return self.send(core.ready()).server_id
 
-    def state(self, topic: str) -> replies.StateReply:
+    def state(self, topic: str) -> StateReply:
         return self.send(core.get_state(topic))
 
-    def topics(self, prefix: str = "") -> Iterator[replies.ListedTopic]:
+    def topics(self, prefix: str = "") -> Iterator[TopicSummary]:
         """All topics whose names begin with `prefix`, in the order of names."""
-        cursor: str | None = None
+        cursor: str | UnsetType = UNSET
         while True:
             page = self.send(core.list_topics(prefix, cursor))
             yield from page.topics
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is UNSET:
                 return
 
     def read(
@@ -93,7 +104,7 @@ class SyncClient:
         limit: int = limits.DIFF_LIMIT_MAX,
         match: Sequence[str] | None = None,
         node: Sequence[str] = (),
-    ) -> replies.DiffReply:
+    ) -> DiffReply:
         """The records after `from_seq`, one reply's worth."""
         return self.send(
             core.diff(topic, from_seq, to_seq=to_seq, from_ts=from_ts, limit=limit, match=match, node=node)
@@ -108,38 +119,38 @@ class SyncClient:
         producer: Producer | None = None,
         create: bool = True,
         config: Mapping[str, object] | None = None,
-    ) -> replies.AppendReply:
+    ) -> WriteResponse:
         """Without a key or a producer the client makes a key, so that its own retries add nothing twice.
         `records` may also be the JSON text of the list, for those who made it elsewhere."""
         known_as = producer or idempotency_key or self._new_key()
         return self.send(core.append(topic, records, known_as, create=create, config=config))
 
-    def claim(self, queue: str, node: str, max_jobs: int = 1, *, lease_ms: int | None = None) -> list[replies.JobReply]:
+    def claim(self, queue: str, node: str, max_jobs: int = 1, *, lease_ms: int | None = None) -> list[JobReply]:
         """Leases jobs to the worker `node`. Fewer than asked for: there are no more now."""
         return self.send(core.claim(queue, node, max_jobs, lease_ms)).claimed
 
-    def ack(self, queue: str, node: str, jobs: Sequence[replies.JobReply]) -> list[int]:
+    def ack(self, queue: str, node: str, jobs: Sequence[JobReply]) -> list[int]:
         """Completes jobs; returns the seqs of those that somebody else has by now."""
         return self.send(core.ack(queue, node, jobs)).skipped
 
-    def nack(self, queue: str, node: str, jobs: Sequence[replies.JobReply], *, delay_ms: int = 0) -> list[int]:
+    def nack(self, queue: str, node: str, jobs: Sequence[JobReply], *, delay_ms: int = 0) -> list[int]:
         """Gives jobs back, to be claimed again at once or after a while; returns as `ack` does."""
         return self.send(core.nack(queue, node, jobs, delay_ms)).skipped
 
-    def extend(self, queue: str, node: str, jobs: Sequence[replies.JobReply], lease_ms: int) -> list[int]:
+    def extend(self, queue: str, node: str, jobs: Sequence[JobReply], lease_ms: int) -> list[int]:
         """Keeps jobs for `lease_ms` from now; returns as `ack` does."""
         return self.send(core.extend(queue, node, jobs, lease_ms)).skipped
 
-    def put_cursor(self, topic: str, name: str, seq: int) -> replies.CursorReply:
+    def put_cursor(self, topic: str, name: str, seq: int) -> CursorResponse:
         return self.send(core.put_cursor(topic, name, seq))
 
-    def cursor(self, topic: str, name: str) -> replies.CursorReply:
+    def cursor(self, topic: str, name: str) -> CursorResponse:
         return self.send(core.get_cursor(topic, name))
 
     def delete_cursor(self, topic: str, name: str) -> None:
         self.send(core.delete_cursor(topic, name))
 
-    def losses(self, topic: str) -> list[replies.Loss]:
+    def losses(self, topic: str) -> list[LossOut]:
         return self.send(core.losses(topic)).losses
 
     def export(
@@ -213,3 +224,12 @@ def _answer(response: http.client.HTTPResponse) -> Answer:
     body = response.read(limits.CLIENT_REPLY_BYTES_MAX)
     headers = {name.lower(): value for name, value in response.getheaders()}
     return Answer(response.status, headers, body)
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether a connection to the port is taken: whether anybody is there at all."""
+    try:
+        socket.create_connection((host, port), limits.CLIENT_PROBE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

@@ -8,33 +8,17 @@ written, leases ended, or a worker has room again.
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
 
+from topics import limits
 from topics.clock import Clock
+from topics.delivery import sse
+from topics.delivery.event_stream import EventStream
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatches
 from topics.engine.journal import Busy, Commit
 from topics.engine.queues import Claim, Claimer, Job, Queues
 from topics.engine.topic import Topic
 from topics.errors import Throttled, TopicNotFound, TopicsError
-
-
-class Worker(Protocol):
-    """A stream that takes jobs."""
-
-    @property
-    def topic(self) -> Topic: ...
-
-    @property
-    def claimer(self) -> Claimer: ...
-
-    def wish(self) -> Claimer | None: ...
-
-    def push(self, jobs: list[Job]) -> None: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def fail(self, code: int, message: str) -> None: ...
 
 
 class _Waiting:
@@ -55,7 +39,7 @@ class ClaimDesk:
         self._hub = hub
         self._clock = clock
         self._call_later = call_later
-        self._streams: dict[Topic, dict[Worker, None]] = {}
+        self._streams: dict[Topic, dict[WorkStream, None]] = {}
         self._waiting: dict[Topic, list[_Waiting]] = {}
         self._due: set[Topic] = set()  # a pass has been asked for
         self._alarms: dict[Topic, int] = {}  # when to look whether leases have ended, ms
@@ -81,14 +65,14 @@ class ClaimDesk:
     def new_connection(self) -> int:
         return next(self._connections)
 
-    def join(self, worker: Worker) -> None:
+    def join(self, worker: "WorkStream") -> None:
         topic = worker.topic
         if topic not in self._streams:
             self._hub.watch(topic, self)
         self._streams.setdefault(topic, {})[worker] = None
         self.changed(topic)
 
-    def leave(self, worker: Worker) -> None:
+    def leave(self, worker: "WorkStream") -> None:
         streams = self._streams.get(worker.topic)
         if streams is None or worker not in streams:
             return
@@ -177,7 +161,52 @@ class ClaimDesk:
             self.changed(topic)
 
 
-def _pusher(worker: Worker, jobs: list[Job]) -> Callable[[Commit], None]:
+class WorkStream(EventStream):
+    """One open `/work` stream: jobs are leased to its worker and pushed, up to `max` at once. The worker acks over
+    HTTP. When the connection ends, what it holds is released at once.
+
+    `claimer` says for whom, how many at once, and as which connection.
+    """
+
+    def __init__(
+        self,
+        desk: ClaimDesk,
+        topic: Topic,
+        claimer: Claimer,
+        clock: Clock,
+        call_later: CallLater,
+        release: Callable[[], None],
+    ) -> None:
+        super().__init__(clock, call_later, limits.HEARTBEAT_MS_DEFAULT, release)
+        self._desk = desk
+        self.topic = topic
+        self.claimer = claimer
+        self._head = b'{"topic":"%b",' % topic.name.encode()
+
+    def started(self) -> None:
+        self.write(sse.heartbeat(self._clock.now_ms()))
+        self._desk.join(self)
+
+    def resumed(self) -> None:
+        self._desk.changed(self.topic)
+
+    def stopped(self) -> None:
+        self._desk.leave(self)
+
+    def wish(self) -> Claimer | None:
+        """What it could take now, if anything."""
+        queue = self.topic.queue
+        if queue is None or not self.writable:
+            return None
+        room = self.claimer.count_max - queue.held_by(self.claimer.connection)
+        return self.claimer._replace(count_max=room) if room > 0 else None
+
+    def push(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self.write(sse.event(b"job", self._head + job.text[1:], b"%d" % job.seq))
+
+
+def _pusher(worker: WorkStream, jobs: list[Job]) -> Callable[[Commit], None]:
     """Pushes jobs whose lease is durable; those whose is not were taken back."""
 
     def push(commit: Commit) -> None:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, MapType, StringType, StructType
@@ -220,7 +221,7 @@ class ChunkSender:
         producer = self._producers.get(topic, self._producer)
         reply = self._client.append(topic, chunk.records, producer=producer, create=self._options.create_topics)
         self._producers[topic] = Producer(producer.name, producer.sequence + len(chunk.records))
-        self._next_sequences[topic] = reply.next_sequence
+        self._next_sequences[topic] = 0 if reply.next_sequence is UNSET else reply.next_sequence
         self.records += len(chunk.records)
         self.chunks += 1
 

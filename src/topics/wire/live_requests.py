@@ -1,7 +1,7 @@
 """What clients of live delivery send: watch sessions over HTTP, commands over WebSocket."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -44,6 +44,8 @@ class ReadWishes(Struct):
     match: Annotated[
         str | list[str] | None, Meta(description="Extension. Only records whose tag matches, as in a delete.")
     ] = None
+
+    to_seq: ClassVar[int | None] = None  # only a diff has an end
 
     def __post_init__(self) -> None:
         check_u64(self.limit, "limit")

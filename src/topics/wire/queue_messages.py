@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from topics.model.config import Unsigned
 from topics.wire.requests import check_u64
-from topics.wire.responses import Performance
+from topics.wire.responses import Performance, RecordReply
 
 Node = Annotated[str, Meta(min_length=1, description="The worker's identity.")]
 Seqs = Annotated[list[Unsigned], Meta(min_length=1, description="At most TOPICS_MAX_CLAIM.")]
@@ -87,6 +87,20 @@ class ClaimResponse(Struct):
     count: int
     ready: int
     performance: Performance
+
+
+class JobReply(RecordReply, kw_only=True):
+    """A claimed job for who reads it. Hand it back to `ack`, `nack` or `extend`: its `lease_id` fences a worker that
+    came too late."""
+
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+
+class ClaimReply(Struct):
+    claimed: list[JobReply]
+    ready: int
 
 
 class AckResponse(Struct):

@@ -13,29 +13,38 @@ def write_reply(
     topic: str,
     first_seq: int,
     count: int,
-    head_seq: int,
-    created: bool,
-    deduped: bool,
-    with_seqs: bool,
+    head_seq: int | None,
     total_ms: float,
-    wal_append_ms: float,
-    fsync_ms: float,
-    throttle_wait_ms: float,
+    created: bool = False,
+    deduped: bool = False,
+    with_seqs: bool = True,
+    wal_append_ms: float = 0.0,
+    fsync_ms: float = 0.0,
+    throttle_wait_ms: float | None = 0.0,
+    next_sequence: int = 0,
 ) -> bytes:
-    last_seq = first_seq + count - 1 if count else first_seq
+    """A `head_seq` of None is for one record that became the head and waited for nothing, as most do: its reply takes
+    0.4 µs instead of 0.9. `throttle_wait_ms` None is left out, as is a `next_sequence` of 0."""
+    if head_seq is None:
+        seq = b"%d" % first_seq
+        return _SINGLE % (topic.encode(), seq, seq, seq, seq, total_ms)
     if not with_seqs:
         seqs = b""
     elif count == 1:
         seqs = b'"seqs":[%d],' % first_seq
     else:
         seqs = b'"seqs":[%b],' % ",".join(map(str, range(first_seq, first_seq + count))).encode()
+    if throttle_wait_ms is None:
+        throttled = b""
+    else:
+        throttled = b',"throttle_wait_ms":%.3f' % throttle_wait_ms if throttle_wait_ms else b',"throttle_wait_ms":0.000'
     return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%b,"fsync_ms":%b,"throttle_wait_ms":%b}}'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%b,"fsync_ms":%b%b}%b}'
         % (
             topic.encode(),
             first_seq,
-            last_seq,
+            first_seq + count - 1 if count else first_seq,
             seqs,
             head_seq,
             count,
@@ -44,23 +53,20 @@ def write_reply(
             total_ms,
             _milliseconds(wal_append_ms),
             _milliseconds(fsync_ms),
-            _milliseconds(throttle_wait_ms),
+            throttled,
+            b',"next_sequence":%d' % next_sequence if next_sequence else b"",
         )
-    )
-
-
-def single_write_reply(topic: str, seq: int, total_ms: float) -> bytes:
-    """That of a write of one record that waited for nothing, as most are. Hot."""
-    return (
-        b'{"topic":"%b","first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,'
-        b'"deduped":false,"performance":{"server_total_ms":%.3f,"wal_append_ms":0.000,"fsync_ms":0.000,'
-        b'"throttle_wait_ms":0.000}}' % (topic.encode(), seq, seq, seq, seq, total_ms)
     )
 
 
 def _milliseconds(duration_ms: float) -> bytes:
     """Most writes wait for nothing, and formatting a float costs more than any other part of the reply."""
     return b"%.3f" % duration_ms if duration_ms else b"0.000"
+
+
+# The reply to seq 8888 in 9.999 ms, with places for the topic, the seq four times and the time: it cannot differ from
+# what is rendered above.
+_SINGLE = write_reply("%b", 8888, 1, 8888, 9.999).replace(b"8888", b"%b").replace(b"9.999", b"%.3f")
 
 
 def diff_reply(

@@ -5,7 +5,7 @@ is not a float, a string or a boolean. Payloads stay the bytes they came as.
 """
 
 import re
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -56,6 +56,10 @@ class DiffRequest(Struct, gc=False):
     match: Annotated[
         str | list[str] | None, Meta(description="Extension. Only records whose tag matches, as in a delete.")
     ] = None
+
+    # What only live readers choose, see `ReadWishes`.
+    max_batch_bytes: ClassVar[int] = limits.DIFF_REPLY_BYTES_MAX
+    include_data: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_u64(self.to_seq, "to_seq")

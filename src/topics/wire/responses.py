@@ -2,6 +2,9 @@
 
 These are the truth for OpenAPI. The two hot ones, a write's and a diff's, are rendered by joining
 bytes in `wire/render.py`; a test holds the two together.
+
+Clients decode the same structs. Where who reads a reply needs it in another form, that stands beside it and is called
+a reply: `RecordReply`, `DiffReply`, `StateReply`, `ReadyReply`.
 """
 
 from typing import Annotated, Any
@@ -50,6 +53,17 @@ class TopicState(Struct):
     epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
+
+
+class StateReply(Struct):
+    """The state for who reads it, without the configuration: a client need not know all that a newer server lets
+    one configure. `epoch` tells this topic from earlier and later ones of the same name."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    epoch: int
 
 
 class TopicSummary(Struct):
@@ -184,6 +198,16 @@ class DiffResponse(Struct):
     performance: Performance
 
 
+class DiffReply(Struct):
+    """The same for who reads it, with records as `RecordReply`."""
+
+    records: list[RecordReply]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None = None
+
+
 class DeleteRecordsResponse(Struct):
     topic: str
     deleted: int
@@ -284,6 +308,12 @@ class Ready(Struct):
     wal_replay_complete: bool
     topics: int
     server_id: str
+
+
+class ReadyReply(Struct):
+    """The same for who reads it: `server_id` is empty when the server is of a version without ids."""
+
+    server_id: str = ""
 
 
 class ErrorBody(Struct):

@@ -32,11 +32,11 @@ class Application:
         self.behave: Callable[[Call], Answer] = lambda call: Response(200, b'"ok"')
         self.calls: list[Call] = []
         routes = [
-            Route("GET", "/v0/topics", self._handle, Scope.READ, "", {}),
-            Route("POST", "/v0/topics/{topic}", self._handle, Scope.WRITE, "", {}),
-            Route("GET", "/v0/health", self._handle, Scope.NONE, "", {}, probe=True, always=True),
-            Route("GET", "/v0/metrics", self._handle, Scope.READ, "", {}, always=True),
-            Route("GET", "/v0/openapi.json", self._handle, Scope.NONE, "", {}, open=True, always=True),
+            Route("GET", "/v0/topics", Scope.READ, "", {}, handler=self._handle),
+            Route("POST", "/v0/topics/{topic}", Scope.WRITE, "", {}, handler=self._handle),
+            Route("GET", "/v0/health", Scope.NONE, "", {}, probe=True, always=True, handler=self._handle),
+            Route("GET", "/v0/metrics", Scope.READ, "", {}, always=True, handler=self._handle),
+            Route("GET", "/v0/openapi.json", Scope.NONE, "", {}, open=True, always=True, handler=self._handle),
         ]
         self.under_test = ApiApplication(
             RouteTable(routes),

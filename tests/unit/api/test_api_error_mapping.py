@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from topics import errors
-from topics.api.error_mapping import STATUS_AND_CODE, code_of, is_internal, render_error, render_internal_error
+from topics.api.error_mapping import STATUSES, is_internal, render_error, render_internal_error
 from topics.api.http import Response
 
 NEVER_SENT = {errors.TopicsError, errors.ConfigurationError}
@@ -23,7 +23,7 @@ def body(response: Response) -> dict[str, Any]:
 
 def test_every_error_of_this_package_is_in_the_table() -> None:
     own = {error for error in subclasses(errors.TopicsError) if error.__module__ == "topics.errors"}
-    assert set(STATUS_AND_CODE) == own - NEVER_SENT
+    assert set(STATUSES) == own - NEVER_SENT
 
 
 def test_an_error_of_another_room_is_internal() -> None:
@@ -33,12 +33,12 @@ def test_an_error_of_another_room_is_internal() -> None:
         pass
 
     assert is_internal(DamagedFile("m"))
-    assert (render_error(DamagedFile("m")).status, code_of(DamagedFile("m"))) == (500, "internal")
+    assert (render_error(DamagedFile("m")).status, DamagedFile("m").code) == (500, "internal")
     assert not is_internal(errors.StorageFailed("m"))
 
 
 def test_codes_are_unique() -> None:
-    codes = [code for _, code in STATUS_AND_CODE.values()]
+    codes = [kind.code for kind in STATUSES]
     assert len(codes) == len(set(codes))
 
 

@@ -5,7 +5,7 @@ import pytest
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
-from topics.api.routing import Route, RouteTable
+from topics.api.routing import Route, RouteTable, routes_of
 from topics.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 
@@ -14,7 +14,7 @@ def answer(call: Call) -> Response:
 
 
 def route(method: str, path: str) -> Route:
-    return Route(method, path, answer, Scope.READ, "", {})
+    return Route(method, path, Scope.READ, "", {}, handler=answer)
 
 
 TABLE = RouteTable(
@@ -105,3 +105,26 @@ def test_a_long_path_is_shown_cut() -> None:
     with pytest.raises(NotFound) as refused:
         TABLE.find(b"GET", b"/" + b"x" * 8000)
     assert len(refused.value.message) < 300
+
+
+class Greetings:
+    @Route("GET", "/v0/bye", Scope.READ, "", {})
+    @Route("GET", "/v0/hello", Scope.READ, "", {})
+    def greet(self, call: Call) -> Response:
+        return Response(200, b"{}")
+
+    def not_a_handler(self) -> None:
+        """Has no route."""
+
+    @Route("PUT", "/v0/name", Scope.WRITE, "", {})
+    def rename(self, call: Call) -> Response:
+        return Response(201, b"{}")
+
+
+def test_routes_are_found_above_the_methods_that_handle_them() -> None:
+    greetings = Greetings()
+    assert [(route.method, route.path, route.handler) for route in routes_of(Greetings, greetings)] == [
+        ("GET", "/v0/hello", greetings.greet),
+        ("GET", "/v0/bye", greetings.greet),
+        ("PUT", "/v0/name", greetings.rename),
+    ]

@@ -14,8 +14,9 @@ from doubles.live_stage import LiveStage
 from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
+from topics.api.handlers.websocket import check_handshake
 from topics.api.http import Request
-from topics.api.websocket import WebSocketConnection, check_handshake
+from topics.api.websocket import WebSocketConnection
 from topics.errors import InvalidRequest, StorageFailed, Throttled
 
 MESSAGE_BYTES_MAX = 1000

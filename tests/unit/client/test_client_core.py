@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from topics import errors
-from topics.api.error_mapping import STATUS_AND_CODE, render_error
+from topics.api.error_mapping import STATUSES, render_error
 from topics.client import core
 from topics.client.core import Address, Answer, NewRecord, Retries, RetryPolicy
 from topics.client.errors import ServerUnreachable, UnexpectedReply
@@ -100,7 +100,7 @@ def test_a_line_of_an_export_is_a_record_or_the_end() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("kind", STATUS_AND_CODE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", STATUSES, ids=lambda kind: kind.__name__)
 def test_every_error_of_the_server_comes_back_as_itself(kind: type[errors.TopicsError]) -> None:
     raised = _an(kind)
     response = render_error(raised)

@@ -5,15 +5,17 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
+from msgspec.json import encode
 
 from topics import errors
 from topics.client.core import NewRecord, RetryPolicy
 from topics.client.errors import ExportCut, ServerUnreachable
 from topics.client.sync_client import SyncClient
+from topics.wire.responses import Performance, TopicPage, TopicSummary, WriteResponse
 
 STATE = b'{"topic":"t","head_seq":3,"earliest_seq":1,"count":3,"epoch":1}'
-APPENDED = b'{"first_seq":1,"last_seq":1,"count":1,"created":false,"deduped":false}'
+APPENDED = encode(WriteResponse("t", 1, 1, 1, 1, created=False, deduped=False, performance=Performance(0.1)))
 NOT_READY = b'{"error":{"code":"not_ready","message":"recovering"}}'
 DROP = b"drop"
 
@@ -119,10 +121,9 @@ def test_a_server_that_is_gone_is_an_error_that_names_it(server: ScriptedServer,
 
 
 def test_topics_are_listed_page_by_page(server: ScriptedServer, client: SyncClient) -> None:
-    one = b'{"topic":"%b","head_seq":1,"earliest_seq":1,"count":1}'
     server.script = [
-        (200, b'{"topics":[%b],"next_cursor":"c"}' % (one % b"a"), {}),
-        (200, b'{"topics":[%b]}' % (one % b"b"), {}),
+        (200, encode(TopicPage([TopicSummary(name, 1, 1, 1, 9, False, 0)], Performance(0.1), cursor)), {})
+        for name, cursor in (("a", "c"), ("b", UNSET))
     ]
     assert [listed.topic for listed in client.topics()] == ["a", "b"]
 

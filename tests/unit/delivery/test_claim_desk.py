@@ -12,8 +12,7 @@ from doubles.fake_channel import FakeChannel
 from doubles.live_stage import LiveStage
 from doubles.manual_journal import ManualJournal
 from topics import limits
-from topics.delivery.claim_desk import ClaimDesk
-from topics.delivery.work_stream import WorkStream
+from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.engine.journal import Journal
 from topics.engine.queues import Claim, Claimer, Queues
 from topics.engine.topic import Topic

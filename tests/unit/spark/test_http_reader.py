@@ -6,14 +6,13 @@ import pytest
 from msgspec import Raw
 
 from topics.client.errors import UnexpectedReply
-from topics.client.replies import DiffReply, GapReply, StateReply
 from topics.errors import TopicNotFound
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.http_reader import read_range, seq_at
 from topics.spark.offsets import SeqRange
 from topics.spark.options import Filters
 from topics.spark.rows import Gap
-from topics.wire.responses import RecordReply
+from topics.wire.responses import DiffReply, RecordReply, StateReply, Tombstone
 
 ALL = Filters((), None)
 WANTED = SeqRange("t", 1, 4, 9)
@@ -43,7 +42,7 @@ class ScriptedClient:
 
 def reply(*seqs: int, to: int, head: int = 20, gap: tuple[int, int, str] | None = None) -> DiffReply:
     records = [RecordReply(seq, 1, Raw(b"1")) for seq in seqs]
-    return DiffReply(records, to, head, 1, None if gap is None else GapReply(*gap))
+    return DiffReply(records, to, head, 1, None if gap is None else Tombstone(*gap, 1, 1, head))
 
 
 def items(client: ScriptedClient, wanted: SeqRange = WANTED) -> list[object]:

@@ -72,6 +72,16 @@ def test_a_write_reply_can_leave_the_seqs_out() -> None:
     assert (reply.seqs, reply.first_seq, reply.last_seq) == (UNSET, 5, 7)
 
 
+def test_the_reply_to_a_single_record_is_the_same_made_the_short_way() -> None:
+    assert write_reply("jobs:eu", 12345, 1, None, 0.4114) == write_reply("jobs:eu", 12345, 1, 12345, 0.4114)
+
+
+def test_a_write_reply_tells_a_producer_where_to_go_on_and_leaves_out_what_is_not_known() -> None:
+    text = write_reply("t", 5, 1, 5, 0.4, throttle_wait_ms=None, next_sequence=8)
+    reply = msgspec.json.decode(text, type=WriteResponse)
+    assert (reply.next_sequence, reply.performance.throttle_wait_ms) == (8, UNSET)
+
+
 FRAGMENTS = [
     b'{"$seq":5,"$ts":1000,"data":1.0}',
     b'{"$seq":7,"$ts":1001,"$node":"n","data":{"a":null},"meta":{"k":"v"},"$tag":"t"}',

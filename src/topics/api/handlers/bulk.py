@@ -3,10 +3,11 @@
 from msgspec.json import encode
 
 from topics.api.accept import preferred
+from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response, Streaming
 from topics.api.live import LiveConnections
-from topics.api.routing import Answer
+from topics.api.routing import NUMBER, ON_BODY, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.delivery.export_format import ArrowStream, ExportFormat, JsonLines
 from topics.delivery.export_stream import ExportStream, OffLoop
@@ -27,6 +28,8 @@ from topics.wire.responses import (
 _FORMATS: dict[bytes, ExportFormat] = {JsonLines.media_type: JsonLines(), ArrowStream.media_type: ArrowStream()}
 _EXPORT_HEADERS = ((b"vary", b"accept"),)
 
+_CURSOR = f"{TOPIC}/cursors/{{cursor}}"
+
 
 class BulkHandlers:
     def __init__(self, engine: Engine, connections: LiveConnections, call_later: CallLater, off_loop: OffLoop) -> None:
@@ -35,10 +38,21 @@ class BulkHandlers:
         self._call_later = call_later
         self._off_loop = off_loop
 
+    @Route(
+        "PUT",
+        _CURSOR,
+        Scope.WRITE,
+        "Extension: remember how far somebody has read",
+        {200: CursorResponse},
+        (*ON_BODY, 404),
+        body=PutCursorRequest,
+        body_required=True,
+    )
     def put_cursor(self, call: Call) -> Answer:
         topic, commit = self._engine.put_cursor(call.name, call.item, call.body(PutCursorRequest).seq)
         return once_committed(commit, lambda: _cursor_response(call, topic, topic.cursors[call.item]))
 
+    @Route("GET", _CURSOR, Scope.READ, "Extension: a named cursor", {200: CursorResponse}, (400, 404))
     def get_cursor(self, call: Call) -> Response:
         topic = self._engine.topic(call.name, wait=False)
         cursor = topic.cursors.get(call.item)
@@ -46,11 +60,7 @@ class BulkHandlers:
             raise CursorNotFound(call.name, call.item)
         return _cursor_response(call, topic, cursor)
 
-    def list_cursors(self, call: Call) -> Response:
-        topic = self._engine.topic(call.name, wait=False)
-        states = [CursorState(*_cursor_fields(topic, name, cursor)) for name, cursor in sorted(topic.cursors.items())]
-        return Response(200, encode(CursorList(topic.name, states, call.performance())))
-
+    @Route("DELETE", _CURSOR, Scope.WRITE, "Extension: forget a named cursor", {200: DeleteCursorResponse}, (400, 404))
     def delete_cursor(self, call: Call) -> Answer:
         deleted, commit = self._engine.delete_cursor(call.name, call.item)
 
@@ -59,11 +69,37 @@ class BulkHandlers:
 
         return once_committed(commit, reply)
 
+    @Route("GET", f"{TOPIC}/cursors", Scope.READ, "Extension: all named cursors", {200: CursorList}, (400, 404))
+    def list_cursors(self, call: Call) -> Response:
+        topic = self._engine.topic(call.name, wait=False)
+        states = [CursorState(*_cursor_fields(topic, name, cursor)) for name, cursor in sorted(topic.cursors.items())]
+        return Response(200, encode(CursorList(topic.name, states, call.performance())))
+
+    @Route(
+        "GET",
+        f"{TOPIC}/losses",
+        Scope.READ,
+        "Extension: what was lost involuntarily, and why",
+        {200: LossList},
+        (400, 404),
+    )
     def losses(self, call: Call) -> Response:
         topic = self._engine.topic(call.name)
         losses = [LossOut(loss.gap_from, loss.gap_to, loss.reason, loss.ts) for loss in topic.losses]
         return Response(200, encode(LossList(topic.name, losses, call.performance())))
 
+    @Route(
+        "GET",
+        f"{TOPIC}/export",
+        Scope.READ,
+        "Extension: a range as newline-delimited JSON or as an Arrow IPC stream, with a trailer",
+        {200: tuple(media_type.decode() for media_type in _FORMATS)},
+        (400, 404, 406),
+        parameters=(
+            Parameter("from_seq", NUMBER, "Exclusive; 0 is from the earliest record."),
+            Parameter("to_seq", NUMBER, "Inclusive; default is the current head."),
+        ),
+    )
     def export(self, call: Call) -> Response:
         query = call.query
         topic = self._engine.topic(call.name, touch=True)

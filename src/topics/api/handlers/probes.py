@@ -1,17 +1,32 @@
 """Probes: is it alive, is it ready, how is it doing, and what does it speak."""
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 from msgspec.json import encode
 
+from topics.api.accept import kinds_named
+from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.readiness import Readiness
+from topics.api.routing import Route
 from topics.clock import Clock
 from topics.engine.engine import Engine
 from topics.version import VERSION
 from topics.wire.responses import Health, Ready
+
+_HEALTH = Route("GET", "/v0/health", Scope.NONE, "Liveness", {200: Health}, probe=True, always=True)
+_READY = Route(
+    "GET",
+    "/v0/ready",
+    Scope.NONE,
+    "Readiness; as an extension, the server's id",
+    {200: Ready},
+    probe=True,
+    always=True,
+)
 
 
 class Metrics(Protocol):
@@ -40,10 +55,14 @@ class ProbeHandlers:
         self._openapi = openapi
         self._server_id = server_id
 
+    @replace(_HEALTH, path="/healthz")
+    @_HEALTH
     def health(self, call: Call) -> Response:
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
         return Response(200, encode(Health("ok", VERSION, uptime_ms)))
 
+    @replace(_READY, path="/readyz")
+    @_READY
     def ready(self, call: Call) -> Response:
         self._readiness.require()
         topics = len(self._engine.topics)
@@ -51,16 +70,33 @@ class ProbeHandlers:
             200, encode(Ready("ready", wal_replay_complete=True, topics=topics, server_id=self._server_id()))
         )
 
+    @Route(
+        "GET",
+        "/v0/metrics",
+        Scope.READ,
+        "Metrics: Prometheus text, or JSON with Accept: application/json",
+        {200: "text/plain"},
+        always=True,
+    )
     def metrics(self, call: Call) -> Response:
         if _prefers_json(call.request.headers.get(b"accept", b"")):
             return Response(200, self._metrics.json(call.key.prefixes))
         return Response(200, self._metrics.text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
 
+    @Route(
+        "GET",
+        "/v0/openapi.json",
+        Scope.NONE,
+        "This API as an OpenAPI document",
+        {200: dict[str, Any]},
+        open=True,
+        always=True,
+    )
     def openapi(self, call: Call) -> Response:
         return Response(200, self._openapi())
 
 
 def _prefers_json(accept: bytes) -> bool:
     """True when JSON is asked for by name and text is not."""
-    kinds = [part.partition(b";")[0].strip().lower() for part in accept.split(b",")]
+    kinds = kinds_named(accept)
     return b"application/json" in kinds and b"text/plain" not in kinds

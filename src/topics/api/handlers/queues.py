@@ -7,18 +7,17 @@ from msgspec import UNSET
 from msgspec.json import encode
 
 from topics import limits
+from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.cursor import decode_cursor, encode_cursor
-from topics.api.handlers.watch import SSE_CONTENT_TYPE, SSE_HEADERS, require_event_stream
-from topics.api.http import Response, Streaming
-from topics.api.live import LiveConnections
-from topics.api.routing import Answer
+from topics.api.cursor import encode_cursor, page_asked_for
+from topics.api.http import Response
+from topics.api.live import LiveConnections, event_stream, require_event_stream
+from topics.api.routing import CURSOR, NUMBER, ON_BODY, TEXT, TOKEN, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.clock import Clock
-from topics.delivery.claim_desk import ClaimDesk
+from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.delivery.commits import committed, settled
 from topics.delivery.hub import CallLater
-from topics.delivery.work_stream import WorkStream
 from topics.engine.admission import byte_length
 from topics.engine.journal import Busy
 from topics.engine.queues import Claim, Claimer, Queues, Settled, lease_token
@@ -30,6 +29,7 @@ from topics.wire.queue_messages import (
     AckRequest,
     AckResponse,
     ClaimRequest,
+    ClaimResponse,
     ExtendRequest,
     ExtendResponse,
     LeaseOut,
@@ -40,6 +40,22 @@ from topics.wire.queue_messages import (
     RedriveResponse,
     claim_reply,
 )
+
+_CLAIMING = Scope.READ | Scope.WRITE
+_NO_QUEUE = (404, 409)
+
+
+def _job_route(verb: str, scope: Scope, summary: str, body: type, reply: type) -> Route:
+    return Route(
+        "POST",
+        f"{TOPIC}/{verb}",
+        scope,
+        summary,
+        {200: reply},
+        (*ON_BODY, *_NO_QUEUE),
+        body=body,
+        body_required=True,
+    )
 
 
 class QueueHandlers:
@@ -64,6 +80,7 @@ class QueueHandlers:
 
     # Claiming
 
+    @_job_route("claim", _CLAIMING, "Lease jobs to a worker", ClaimRequest, ClaimResponse)
     def claim(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(ClaimRequest)
@@ -94,20 +111,6 @@ class QueueHandlers:
         texts = [job.text for job in claim.jobs]
         return Response(200, claim_reply(topic.name, texts, ready, call.elapsed_ms(), waited_ms))
 
-    def work(self, call: Call) -> Response:
-        require_event_stream(call)
-        query = call.query
-        node = query.text("node")
-        if not node:
-            raise InvalidRequest.in_field("node", "is required")
-        lease_ms = query.number("lease_ms", 0, limits.LEASE_MS_MAX) if query.text("lease_ms") else None
-        claimer = self._claimer(node, query.number("max", 1, self._claim_max), lease_ms)
-        topic, _ = self._queues.queue(call.name)
-        release = self._connections.enter(call.key)
-        claimer = claimer._replace(connection=self._desk.new_connection())
-        stream = WorkStream(self._desk, topic, claimer, self._clock, self._call_later, release)
-        return Streaming(200, b"", SSE_CONTENT_TYPE, SSE_HEADERS, owner=stream)
-
     def _claimer(self, node: str, count_max: int, lease_ms: int | None) -> Claimer:
         byte_length(node, self._node_bytes_max, "node")
         if lease_ms is not None:
@@ -116,6 +119,7 @@ class QueueHandlers:
 
     # Settling
 
+    @_job_route("ack", Scope.WRITE, "Complete jobs: they are deleted", AckRequest, AckResponse)
     def ack(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(AckRequest)
@@ -124,8 +128,7 @@ class QueueHandlers:
 
         def reply() -> Response:
             counts = self._queues.counts(acked.topic)
-            performance = call.performance()
-            performance.fsync_ms = round(acked.commit.sync_ns / 1e6, 3) if acked.commit else 0.0
+            performance = call.performance_with_sync(acked.commit)
             return Response(
                 200,
                 encode(
@@ -137,6 +140,7 @@ class QueueHandlers:
 
         return once_committed(acked.commit, reply)
 
+    @_job_route("nack", Scope.WRITE, "Give jobs back", NackRequest, NackResponse)
     def nack(self, call: Call) -> Answer:
         body = call.body(NackRequest)
         self._check(body.seqs, body.lease_ids)
@@ -152,6 +156,7 @@ class QueueHandlers:
 
         return once_committed(nacked.commit, reply)
 
+    @_job_route("extend", Scope.WRITE, "Extend leases", ExtendRequest, ExtendResponse)
     def extend(self, call: Call) -> Answer:
         body = call.body(ExtendRequest)
         self._check(body.seqs, body.lease_ids)
@@ -171,14 +176,52 @@ class QueueHandlers:
         if lease_ids is not None and len(lease_ids) != len(seqs):
             raise InvalidRequest.in_field("lease_ids", f"has {len(lease_ids)} entries for {len(seqs)} seqs")
 
+    # The work stream
+
+    @Route(
+        "GET",
+        f"{TOPIC}/work",
+        _CLAIMING,
+        "Have jobs claimed and pushed over an event stream",
+        {200: "text/event-stream"},
+        (400, *_NO_QUEUE, 406),
+        parameters=(
+            Parameter("node", TEXT, "The worker's identity. Required."),
+            Parameter("max", NUMBER, "Jobs in flight at once; default 1."),
+            Parameter("lease_ms", NUMBER, "Default is the topic's."),
+            TOKEN,
+        ),
+        token_query=True,
+    )
+    def work(self, call: Call) -> Response:
+        require_event_stream(call)
+        query = call.query
+        node = query.text("node")
+        if not node:
+            raise InvalidRequest.in_field("node", "is required")
+        lease_ms = query.number("lease_ms", 0, limits.LEASE_MS_MAX) if query.text("lease_ms") else None
+        claimer = self._claimer(node, query.number("max", 1, self._claim_max), lease_ms)
+        topic, _ = self._queues.queue(call.name)
+        release = self._connections.enter(call.key)
+        claimer = claimer._replace(connection=self._desk.new_connection())
+        stream = WorkStream(self._desk, topic, claimer, self._clock, self._call_later, release)
+        return event_stream(stream)
+
     # Extensions
 
+    @Route(
+        "GET",
+        f"{TOPIC}/leases",
+        Scope.READ,
+        "Extension: who holds which job, until when",
+        {200: LeasePage},
+        (400, *_NO_QUEUE),
+        parameters=(Parameter("page_size", NUMBER, "Default 100, at most 1000."), CURSOR),
+    )
     def leases(self, call: Call) -> Response:
-        query = call.query
-        after = decode_cursor(query.text("cursor"))
+        after, page_size = page_asked_for(call.query)
         if after and not after.isdigit():
             raise InvalidRequest.in_field("cursor", "is not one this endpoint gave out")
-        page_size = query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX)
         topic, held = self._queues.leases(call.name, int(after or 0), page_size + 1)
         leases = [
             LeaseOut(
@@ -189,6 +232,15 @@ class QueueHandlers:
         cursor = encode_cursor(str(leases[-1].seq)) if len(held) > page_size else UNSET
         return Response(200, encode(LeasePage(topic.name, leases, call.performance(), cursor)))
 
+    @Route(
+        "POST",
+        f"{TOPIC}/redrive",
+        Scope.READ | Scope.WRITE | Scope.DELETE,
+        "Extension: send dead letters back to the queue they came from",
+        {200: RedriveResponse},
+        (*ON_BODY, *_NO_QUEUE, 422),
+        body=RedriveRequest,
+    )
     def redrive(self, call: Call) -> Coroutine[Any, Any, Response]:
         body = call.body(RedriveRequest)
         match = None if body.match is None else parse_match(body.match)

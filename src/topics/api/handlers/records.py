@@ -10,9 +10,10 @@ from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
-from topics.api.live import own_nodes
-from topics.api.routing import Answer
+from topics.api.live import read_options
+from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
+from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
 from topics.engine.engine import Appended, Engine, Write
@@ -20,12 +21,12 @@ from topics.engine.journal import Busy
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
 from topics.errors import InvalidRequest, Throttled
-from topics.model.config import Durability, clamp
+from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import parse_match
-from topics.wire.render import diff_reply, single_write_reply, write_reply
+from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
-from topics.wire.responses import DeleteRecordsResponse
+from topics.wire.responses import DeleteRecordsResponse, DiffResponse, WriteResponse
 
 
 class RecordHandlers:
@@ -35,6 +36,20 @@ class RecordHandlers:
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
+    @Route(
+        "POST",
+        TOPIC,
+        Scope.WRITE,
+        "Append records",
+        {200: WriteResponse, 201: WriteResponse},
+        (*ON_BODY, 404, 409, 422),
+        body=WriteRequest,
+        body_required=True,
+        parameters=(
+            Parameter("return_seqs", BOOLEAN, "false: leave out the list of seqs."),
+            Parameter("Idempotency-Key", TEXT, "Used when the body has no idempotency_key.", header=True),
+        ),
+    )
     def write(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(WriteRequest)
@@ -49,7 +64,7 @@ class RecordHandlers:
             # Most writes. `append` would find the same way; here it needs no objects for what such a write has not.
             seq = self._engine.append_single(call.name, body.records[0], body.node)
             if seq:
-                return Response(200, single_write_reply(call.name, seq, call.elapsed_ms()))
+                return Response(200, write_reply(call.name, seq, 1, None, call.elapsed_ms()))
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
@@ -57,16 +72,14 @@ class RecordHandlers:
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
-        write = Write(body.records, body.node, key, body.create, body.config, producer=body.producer)
+        write = write_of(body, key)
         try:
             appended = self._engine.append(call.name, write)
         except Throttled as error:
-            if body.disable_backpressure and "limit" not in error.detail:
+            if body.disable_backpressure and waits_for_room(error):
                 return self._when_there_is_room(call, write, with_seqs)
             raise
-        if appended.commit is None:
-            return _write_response(call, appended, with_seqs, 0.0, 0.0)
-        return _written(call, appended, with_seqs, 0.0)
+        return _written(call, appended, with_seqs)
 
     async def _when_there_is_room(self, call: Call, write: Write, with_seqs: bool) -> Response:
         """A writer that would rather wait than be refused: tries again until the disk has caught up."""
@@ -79,24 +92,25 @@ class RecordHandlers:
             except Busy as busy:
                 await committed(busy.commit)
             except Throttled as error:
-                if "limit" in error.detail or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
+                if not waits_for_room(error) or waited_ms > limits.BACKPRESSURE_WAIT_MS_MAX:
                     raise
             else:
                 answer = _written(call, appended, with_seqs, waited_ms)
                 return answer if isinstance(answer, Response) else await answer
 
+    @Route(
+        "POST",
+        f"{TOPIC}/diff",
+        Scope.READ,
+        "Read the records after a cursor",
+        {200: DiffResponse},
+        (*ON_BODY, 404),
+        body=DiffRequest,
+    )
     def diff(self, call: Call) -> Answer:
         """Hot."""
         body = call.body(DiffRequest)
-        options = ReadOptions(
-            limit=min(body.limit or limits.DIFF_LIMIT_DEFAULT, self._diff_limit_max),
-            bytes_max=limits.DIFF_REPLY_BYTES_MAX,
-            include_tags=body.include_tags,
-            include_meta=body.include_meta,
-            own_nodes=own_nodes(body.node, self._node_bytes_max),
-            to_seq=limits.U64_MAX if body.to_seq is None else body.to_seq,
-            match=None if body.match is None else parse_match(body.match),
-        )
+        options = read_options(body, self._diff_limit_max, self._node_bytes_max)
         from_seq = body.from_seq
         if body.from_ts is not None:
             from_seq = max(from_seq, self._engine.cursor_at(call.name, body.from_ts))
@@ -107,6 +121,16 @@ class RecordHandlers:
             return self._wait(call, topic, batch.next_from_seq, options, wait_ms)
         return _diff_response(call, topic, batch)
 
+    @Route(
+        "POST",
+        f"{TOPIC}/delete",
+        Scope.DELETE,
+        "Delete records for good, by seq and/or tag",
+        {200: DeleteRecordsResponse},
+        (*ON_BODY, 404),
+        body=DeleteRecordsRequest,
+        body_required=True,
+    )
     def delete(self, call: Call) -> Answer:
         body = call.body(DeleteRecordsRequest)
         if body.before_seq is None and body.match is None:
@@ -116,8 +140,7 @@ class RecordHandlers:
 
         def reply() -> Response:
             log = deleted.topic.log
-            performance = call.performance()
-            performance.fsync_ms = round(deleted.commit.sync_ns / 1e6, 3) if deleted.commit else 0.0
+            performance = call.performance_with_sync(deleted.commit)
             body = DeleteRecordsResponse(
                 deleted.topic.name, deleted.count, log.earliest_seq, log.head_seq, log.count, log.bytes, performance
             )
@@ -160,40 +183,13 @@ def _header_key(value: bytes) -> str | None:
         raise InvalidRequest.in_field("Idempotency-Key", "the header is not valid UTF-8") from None
 
 
-def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Answer:
+def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float = 0.0) -> Answer:
     """The answer to a write, as soon as its class allows to give it."""
     if appended.commit is None:
-        return _write_response(call, appended, with_seqs, 0.0, throttle_wait_ms)
-    return once_committed(
-        appended.commit,
-        lambda: _write_response(call, appended, with_seqs, _fsync_ms(appended), throttle_wait_ms),
-    )
+        return _write_response(call, appended, with_seqs, throttle_wait_ms)
+    return once_committed(appended.commit, lambda: _write_response(call, appended, with_seqs, throttle_wait_ms))
 
 
-def _fsync_ms(appended: Appended) -> float:
-    """What the sync took, for a class that waits for it: a `disk` write may wait for its seqs, too."""
-    if appended.commit is None or appended.topic.config.durability is not Durability.FSYNC:
-        return 0.0
-    return appended.commit.sync_ns / 1e6
-
-
-def _write_response(
-    call: Call, appended: Appended, with_seqs: bool, fsync_ms: float, throttle_wait_ms: float
-) -> Response:
-    """Hot."""
-    reply = write_reply(
-        call.name,
-        appended.first_seq,
-        appended.record_count,
-        appended.topic.log.head_seq,
-        appended.created,
-        appended.deduped,
-        with_seqs,
-        call.elapsed_ms(),
-        appended.journal_ns / 1e6,
-        fsync_ms,
-        throttle_wait_ms,
-    )
-    if appended.next_number:
-        reply = b'%b,"next_sequence":%d}' % (reply[:-1], appended.next_number)
+def _write_response(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Response:
+    reply = reply_to(call.name, appended, with_seqs, call.elapsed_ms(), throttle_wait_ms)
     return Response(201 if appended.created else 200, reply)

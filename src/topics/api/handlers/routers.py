@@ -3,12 +3,11 @@
 from msgspec import UNSET
 from msgspec.json import encode
 
-from topics import limits
+from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.cursor import decode_cursor, encode_cursor
+from topics.api.cursor import encode_cursor, page_asked_for
 from topics.api.http import Response
-from topics.api.narrowing import narrowed
-from topics.api.routing import Answer
+from topics.api.routing import CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TEXT, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.engine.engine import Engine
 from topics.engine.router import Router
@@ -23,11 +22,23 @@ from topics.wire.responses import (
     RouterSummary,
 )
 
+_ROUTER = "/v0/routers/{router}"
+
 
 class RouterHandlers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
+    @Route(
+        "PUT",
+        _ROUTER,
+        Scope.ADMIN,
+        "Create a router or change it",
+        {200: PutRouterResponse, 201: PutRouterResponse},
+        (*ON_BODY, 404, 409),
+        body=PutRouterRequest,
+        body_required=True,
+    )
     def put(self, call: Call) -> Answer:
         body = call.body(PutRouterRequest)
         call.key.require_name(body.source)
@@ -58,6 +69,7 @@ class RouterHandlers:
 
         return once_committed(put.commit, reply)
 
+    @Route("GET", _ROUTER, Scope.READ, "Show a router", {200: RouterResponse}, (400, 404))
     def get(self, call: Call) -> Response:
         router = self._engine.router(call.name)
         settings = router.settings
@@ -76,12 +88,37 @@ class RouterHandlers:
         )
         return Response(200, encode(reply))
 
+    @Route("DELETE", _ROUTER, Scope.DELETE, "Delete a router", {200: DeleteRouterResponse}, (400,))
+    def delete(self, call: Call) -> Answer:
+        deleted, commit = self._engine.delete_router(call.name)
+
+        def reply() -> Response:
+            return Response(200, encode(DeleteRouterResponse(call.name, deleted, call.performance())))
+
+        return once_committed(commit, reply)
+
+    @Route(
+        "GET",
+        "/v0/routers",
+        Scope.READ,
+        "List routers",
+        {200: RouterPage},
+        (400,),
+        parameters=(
+            PREFIX,
+            Parameter("source", TEXT, "Only routers from this topic."),
+            Parameter("dest", TEXT, "Only routers to this topic."),
+            PAGE_SIZE,
+            CURSOR,
+        ),
+    )
     def list(self, call: Call) -> Response:
         query = call.query
+        after, page_size = page_asked_for(query)
         page = self._engine.page_of_routers(
-            after=decode_cursor(query.text("cursor")),
-            prefixes=narrowed(call.key.prefixes, query.text("prefix")),
-            page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
+            after=after,
+            prefixes=call.key.prefixes_within(query.text("prefix")),
+            page_size=page_size,
             source=query.text("source"),
             dest=query.text("dest"),
         )
@@ -91,14 +128,6 @@ class RouterHandlers:
             encode_cursor(page.last_name) if page.more else UNSET,
         )
         return Response(200, encode(reply))
-
-    def delete(self, call: Call) -> Answer:
-        deleted, commit = self._engine.delete_router(call.name)
-
-        def reply() -> Response:
-            return Response(200, encode(DeleteRouterResponse(call.name, deleted, call.performance())))
-
-        return once_committed(commit, reply)
 
 
 def _summary(router: Router) -> RouterSummary:

@@ -3,12 +3,11 @@
 from msgspec import UNSET, UnsetType
 from msgspec.json import encode
 
-from topics import limits
+from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.cursor import decode_cursor, encode_cursor
+from topics.api.cursor import encode_cursor, page_asked_for
 from topics.api.http import Response
-from topics.api.narrowing import narrowed
-from topics.api.routing import Answer
+from topics.api.routing import BOOLEAN, CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.clock import Clock
 from topics.engine.engine import Engine
@@ -31,6 +30,46 @@ class TopicHandlers:
         self._queues = queues
         self._clock = clock
 
+    @Route(
+        "GET",
+        "/v0/topics",
+        Scope.READ,
+        "List topics with their summary state",
+        {200: TopicPage},
+        (400,),
+        parameters=(
+            PREFIX,
+            PAGE_SIZE,
+            CURSOR,
+            Parameter("touch", BOOLEAN, "true: listing counts as reading, for automatic priority."),
+        ),
+    )
+    def list(self, call: Call) -> Response:
+        query = call.query
+        after, page_size = page_asked_for(query)
+        page = self._engine.page_of_topics(
+            after=after,
+            prefixes=call.key.prefixes_within(query.text("prefix")),
+            page_size=page_size,
+            touch=query.boolean("touch", default=False),
+        )
+        now_ms = self._clock.now_ms()
+        reply = TopicPage(
+            [self._summary(topic, now_ms) for topic in page.topics],
+            call.performance(),
+            encode_cursor(page.last_name) if page.more else UNSET,
+        )
+        return Response(200, encode(reply))
+
+    @Route(
+        "PUT",
+        TOPIC,
+        Scope.ADMIN,
+        "Create a topic or change its configuration",
+        {200: PutTopicResponse, 201: PutTopicResponse},
+        (*ON_BODY, 409),
+        body=TopicConfigPatch,
+    )
     def put(self, call: Call) -> Answer:
         patch = call.body(TopicConfigPatch)
         call.key.require_names_in(patch)
@@ -42,6 +81,15 @@ class TopicHandlers:
 
         return once_committed(put.commit, reply)
 
+    @Route(
+        "GET",
+        TOPIC,
+        Scope.READ,
+        "Read a topic's state",
+        {200: TopicState},
+        (400, 404),
+        parameters=(Parameter("touch", BOOLEAN, "false: do not count as reading."),),
+    )
     def state(self, call: Call) -> Response:
         topic = self._engine.topic(call.name, touch=call.query.boolean("touch", default=True))
         log = topic.log
@@ -63,23 +111,15 @@ class TopicHandlers:
         )
         return Response(200, encode(reply))
 
-    def list(self, call: Call) -> Response:
-        query = call.query
-        prefix = query.text("prefix")
-        page = self._engine.page_of_topics(
-            after=decode_cursor(query.text("cursor")),
-            prefixes=narrowed(call.key.prefixes, prefix),
-            page_size=query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX),
-            touch=query.boolean("touch", default=False),
-        )
-        now_ms = self._clock.now_ms()
-        reply = TopicPage(
-            [self._summary(topic, now_ms) for topic in page.topics],
-            call.performance(),
-            encode_cursor(page.last_name) if page.more else UNSET,
-        )
-        return Response(200, encode(reply))
-
+    @Route(
+        "DELETE",
+        TOPIC,
+        Scope.DELETE,
+        "Delete a topic with all it holds",
+        {200: DeleteTopicResponse},
+        (400, 409),
+        parameters=(Parameter("if_empty", BOOLEAN, "true: refuse while it holds records."),),
+    )
     def delete(self, call: Call) -> Answer:
         removed = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
 

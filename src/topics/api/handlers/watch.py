@@ -5,26 +5,21 @@ from hmac import compare_digest
 from msgspec.json import encode
 
 from topics import limits
+from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.http import Response, Streaming
-from topics.api.live import LiveConnections, find_topics, read_options
+from topics.api.http import Response
+from topics.api.live import LiveConnections, event_stream, find_topics, read_options, require_event_stream
+from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOKEN, Parameter, Route
 from topics.clock import Clock
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.watch_session import Position, WatchOptions, WatchSessions
 from topics.delivery.watch_stream import WatchStream
 from topics.engine.engine import Engine
-from topics.errors import InvalidRequest, NotAcceptable, NotFound, Unauthorized
+from topics.errors import InvalidRequest, NotFound, Unauthorized
 from topics.model.config import clamp
 from topics.wire.live_requests import Consistency, WatchRequest
 from topics.wire.responses import WatchedTopic, WatchResponse
-
-SSE_CONTENT_TYPE = b"text/event-stream; charset=utf-8"
-SSE_HEADERS = (
-    (b"cache-control", b"no-store"),
-    (b"connection", b"keep-alive"),
-    (b"x-accel-buffering", b"no"),
-)
 
 
 class WatchHandlers:
@@ -51,6 +46,17 @@ class WatchHandlers:
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
+    @Route(
+        "POST",
+        "/v0/watch",
+        Scope.READ,
+        "Create a watch session over one or many topics",
+        {200: WatchResponse},
+        (*ON_BODY, 404),
+        body=WatchRequest,
+        body_required=True,
+        parameters=(Parameter("lenient", BOOLEAN, "true: leave out topics that do not exist."),),
+    )
     def create(self, call: Call) -> Response:
         lenient = call.query.boolean("lenient", default=False)
         body = call.body(WatchRequest)
@@ -76,6 +82,16 @@ class WatchHandlers:
         )
         return Response(200, encode(reply))
 
+    @Route(
+        "GET",
+        "/v0/watch/{wid}",
+        Scope.READ,
+        "Open the event stream of a watch session",
+        {200: "text/event-stream"},
+        (400, 404, 406),
+        parameters=(Parameter("Last-Event-ID", TEXT, "The id of the last event processed.", header=True), TOKEN),
+        token_query=True,
+    )
     def stream(self, call: Call) -> Response:
         require_event_stream(call)
         session = self._sessions.find(call.name)
@@ -89,7 +105,7 @@ class WatchHandlers:
         if cursors is not None:
             session.rewind(cursors)
         stream = WatchStream(self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release)
-        return Streaming(200, b"", SSE_CONTENT_TYPE, SSE_HEADERS, owner=stream)
+        return event_stream(stream)
 
 
 def _go_on(positions: dict[str, Position], cursor: str) -> None:
@@ -101,11 +117,3 @@ def _go_on(positions: dict[str, Position], cursor: str) -> None:
         if name in cursors:
             position.cursor = cursors[name]
             position.topic_id = cursors.get(f"${name}", position.topic_id)
-
-
-def require_event_stream(call: Call) -> None:
-    """Streams go only to those who take them; no Accept at all takes everything."""
-    accept = call.request.headers.get(b"accept", b"*/*")
-    kinds = {part.partition(b";")[0].strip().lower() for part in accept.split(b",")}
-    if kinds.isdisjoint((b"text/event-stream", b"text/*", b"*/*")):
-        raise NotAcceptable("this is an event stream: send Accept: text/event-stream")

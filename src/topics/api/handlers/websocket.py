@@ -1,16 +1,19 @@
 """GET /v0/ws: the handshake, after which the connection speaks JSON over WebSocket."""
 
 import asyncio
+import base64
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from websockets.utils import accept_key
 
+from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.http import Response, Upgrade
+from topics.api.http import Request, Response, Upgrade
 from topics.api.live import LiveConnections
-from topics.api.websocket import WebSocketConnection, check_handshake
-from topics.errors import UpgradeRequired
+from topics.api.routing import Route
+from topics.api.websocket import WebSocketConnection
+from topics.errors import InvalidRequest, UpgradeRequired
 
 NewConnection = Callable[[Call, Callable[[], None]], WebSocketConnection]
 
@@ -22,6 +25,14 @@ class WebSocketHandlers:
         self._connections = connections
         self._new_connection = new_connection
 
+    @Route(
+        "GET",
+        "/v0/ws",
+        Scope.NONE,
+        "Subscribe and publish over one WebSocket",
+        {101: "application/json"},
+        (400, 426),
+    )
     def open(self, call: Call) -> Response:
         request = call.request
         if request.headers.get(b"upgrade", b"").lower() != b"websocket" or request.method != b"GET":
@@ -33,6 +44,27 @@ class WebSocketHandlers:
             b"sec-websocket-accept: %b\r\n\r\n" % accept.encode()
         )
         return Upgrade(101, b"", owner=connection, head=head)
+
+
+def check_handshake(request: Request) -> str:
+    """The client's key, when the request is a WebSocket handshake this server takes."""
+    if not request.offers_upgrade:
+        raise InvalidRequest(
+            "the WebSocket handshake is an HTTP/1.1 request without a body and with Connection: Upgrade"
+        )
+    key = request.headers.get(b"sec-websocket-key", b"").decode("latin-1")
+    if request.headers.get(b"sec-websocket-version") != b"13" or not _is_nonce(key):
+        raise InvalidRequest(
+            "the WebSocket handshake needs Sec-WebSocket-Version: 13 and a Sec-WebSocket-Key of 16 bytes in base64"
+        )
+    return key
+
+
+def _is_nonce(key: str) -> bool:
+    try:
+        return len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:
+        return False
 
 
 class Tasks:
