@@ -254,9 +254,9 @@ def test_a_queue_is_verified_shown_backed_up_and_goes_on_from_its_backup(tmp_pat
         assert queue.seqs(max=3) == [66, 67, 68]
         data = tmp_path / "server" / "data"
         shown = "".join(succeeded("inspect", path, "--limit", "1000") for path in data.glob("wal/*/*.log"))
-        for event in ("claimed", "released", "delayed", "move-begun"):
-            assert f'{{"event":"{event}"' in shown, event
-        assert '{"seqs":[' in shown
+        for operation in ("claimed", "released", "jobs-delayed", "jobs-deleted"):
+            assert f" {operation} " in shown, operation
+        assert "seqs=[61, 62, 63, 64, 65] dead_letters=True" in shown
         succeeded("backup", tmp_path / "backup", "--data", data)
         counters, dead = queue.counters(), Topic(process.api, "dead").seqs()
     assert (counters, dead) == ((52, 3, 5), [1, 2, 3, 4, 5])

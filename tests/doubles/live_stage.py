@@ -6,8 +6,8 @@ from msgspec.json import encode
 from doubles.fake_loop import FakeLoop
 from topics.delivery.governor import Governor
 from topics.delivery.hub import Hub
-from topics.engine.control import EngineLimits
 from topics.engine.engine import Engine, Write
+from topics.engine.flow import EngineLimits
 from topics.engine.journal import Journal, NoJournal
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfigPatch
@@ -24,7 +24,7 @@ class LiveStage:
         limits = EngineLimits(block_events_max=block_events_max)
         self.engine = Engine(self.clock, limits, NoJournal() if journal is None else journal)
         self.hub = Hub(self.clock, self.governor, self.loop.call_later)
-        self.engine.on_change = self.hub.changed
+        self.engine.state.on_change = self.hub.changed
 
     def configure(self, name: str = "t", **config: object) -> Topic:
         return self.engine.put_topic(name, convert(config, TopicConfigPatch)).topic

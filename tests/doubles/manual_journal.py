@@ -1,100 +1,99 @@
 """A journal whose syncs come when a test says so."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from msgspec import Raw
 
 from topics.engine.journal import Commit
-from topics.errors import TopicsError
-from topics.model.config import TopicConfig
-from topics.model.lease_event import Delayed, NumberedEvent
-from topics.model.operation import RouterChanged
-from topics.model.tag_match import TagMatch
+from topics.errors import StorageFailed, TopicsError
+from topics.model.operation import Appended, ClockReached, Forwarded, Moved, Operation, SeqsReserved
+
+Kind = TypeVar("Kind")
+
+_UNASKED = SeqsReserved | Moved | Forwarded | ClockReached
+"""These go before what was asked for."""
 
 
 class ManualJournal:
-    """Implements `topics.engine.journal.Journal`. What is handed over is durable with the next `sync`."""
+    """Implements `topics.engine.journal.Journal`. What is handed over is durable with the next `sync`.
+
+    Notes every batch, and whether it was gated.
+    """
 
     def __init__(self) -> None:
-        self._unsynced: list[Commit] = []
+        self.batches: list[tuple[tuple[Operation, ...], bool]] = []
+        self.heads: dict[int, int] = {}
+        self.lanes: dict[int, int] = {}
         self.refusal: TopicsError | None = None
+        self._asked: list[int] = []
+        self._held: list[Commit] = []
+
+    # For tests
+
+    @property
+    def held(self) -> int:
+        """How many commits wait."""
+        return len(self._held)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Everything handed over, but for single records that nobody waits for."""
+        return [operation for batch, _ in self.batches for operation in batch]
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [operation for operation in self.operations if isinstance(operation, kind)]
+
+    def gates(self, kind: type[object]) -> list[bool]:
+        """Whether each batch that has such an operation was gated."""
+        return [gated for batch, gated in self.batches if any(isinstance(each, kind) for each in batch)]
 
     def sync(self, error: TopicsError | None = None) -> None:
-        """Everything handed over so far is durable now, or failed."""
-        while self._unsynced:
-            self._unsynced.pop(0).resolve(error, 1_000_000)
+        """Everything handed over so far is durable now, or failed, and so is what that leads to."""
+        while self._held:
+            self._held.pop(0).resolve(error, 1_000_000)
 
-    def _commit(self, *, gated: bool) -> Commit | None:
-        if not gated:
-            return None
-        commit = Commit()
-        self._unsynced.append(commit)
-        return commit
+    def commit(self, count: int | None = None, *, error: TopicsError | None = None) -> None:
+        """Ends the first `count` commits that wait, or all of them."""
+        count = len(self._held) if count is None else count
+        done, self._held = self._held[:count], self._held[count:]
+        for commit in done:
+            commit.resolve(error, 0)
+
+    def fail(self, count: int | None = None) -> None:
+        self.commit(count, error=StorageFailed("the disk is gone"))
+
+    # Journal
 
     def admit(self, topic_id: int) -> None:
         if self.refusal is not None:
             raise self.refusal
+        self._asked.append(topic_id)
 
-    def create_topic(
-        self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
-    ) -> Commit | None:
-        return self._commit(gated=gated)
-
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None:
-        return self._commit(gated=True)
-
-    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> Commit | None:
-        return self._commit(gated=True)
-
-    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> Commit | None:
-        return self._commit(gated=gated)
-
-    def delete_router(self, topic_id: int, ts: int, router_id: int) -> Commit | None:
-        return self._commit(gated=True)
-
-    def note_forwarded(self, topic_id: int, seq: int) -> None:
-        return None
-
-    def append(
-        self,
-        topic_id: int,
-        first_seq: int,
-        ts: int,
-        fragments: list[bytes],
-        meta_at: list[int],
-        nodes: list[str | None],
-        tags: list[str | None],
-        key: str | None,
-        *,
-        gated: bool,
-        delays: Sequence[Delayed] = (),
-    ) -> Commit | None:
-        return self._commit(gated=gated)
+    def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:
+        assert not any(isinstance(each, Appended) for each in operations[:-1]), "records end their batch"
+        for operation in operations:
+            # A batch may be about a few topics.
+            assert not gated or isinstance(operation, _UNASKED) or operation.topic_id in self._asked[-4:], "admit first"
+        self.batches.append((tuple(operations), gated))
+        return self._commit() if gated else None
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
-        return self.refusal is None
+        if self.refusal is not None:
+            return False
+        self.seen(topic_id, seq)
+        return True
 
-    def delete_records(
-        self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
-    ) -> Commit | None:
-        return self._commit(gated=gated)
+    def seen(self, topic_id: int, seq: int) -> None:
+        self.heads[topic_id] = seq
 
-    def delete_jobs(
-        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
-    ) -> Commit | None:
-        return self._commit(gated=gated)
-
-    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> Commit | None:
-        return self._commit(gated=gated)
-
-    def reserve(self, topic_id: int, ts: int, ceiling: int) -> Commit | None:
-        return self._commit(gated=True)
+    def lane(self, topic_id: int) -> int:
+        return self.lanes.get(topic_id, 0)
 
     def barrier_of(self, topic_id: int) -> Commit | None:
-        return self._commit(gated=True)
+        return self._commit()
 
-    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
-        return self._commit(gated=True)
-
-    def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
-        return None
+    def _commit(self) -> Commit:
+        commit = Commit()
+        self._held.append(commit)
+        return commit

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 from topics.engine.engine import Engine
 from topics.engine.journal import Commit
-from topics.engine.producers import RememberedWrite
 from topics.engine.topic import Topic
 from topics.model.config import Durability, TopicConfig
 from topics.model.gap import GapReason
-from topics.model.producer import split_key
+from topics.model.producer import RememberedWrite, split_key
 from topics.model.tag_match import TagMatch
 from topics.storage.group_commit import CommitThread
 from topics.testing.simulated_server import Reading, SimulatedServer

@@ -121,7 +121,7 @@ class Routed:
                 server.delete_topic(topic)
             case "wait":
                 self.clock.advance((5, 200, 500, 1500)[step.first % 4])
-                server.engine.expire_all()
+                server.engine.expire_due()
                 server.step()
             case "read":
                 server.read_all(topic)

@@ -192,7 +192,7 @@ def test_a_topic_refused_by_a_failed_disk_does_not_hide_the_one_made_after_it() 
             server.put("t", {"durability": "fsync"})
         except StorageFailed:
             # The same shard again: take the next id.
-            server.engine.next_topic_id += 1
+            server.engine.state.next_id += 1
     server.write("t", 2)
     again = started(disk.crash_keep_all(), wal_shards=3)
     assert sorted(again.read_all("t").records) == [1, 2]
@@ -244,7 +244,7 @@ def test_a_configuration_that_came_and_went_while_a_checkpoint_ran_takes_nothing
     server.write("t", 1)
 
     def during(step: str) -> None:
-        if step == "begin":
+        if step == "capture":
             server.put("t", {"cap_records": 2})
             server.put("t", {"cap_records": 0})
             server.write("t", 5)

@@ -55,7 +55,7 @@ def test_copies_of_durable_records_survive_any_crash_with_their_seqs(shards: int
 
 
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
-@pytest.mark.parametrize("other_topics", range(4))  # so that a and b are in one shard or in two
+@pytest.mark.parametrize("other_topics", range(4))  # so that a and b are born in one shard or in two
 def test_a_direct_write_is_durable_with_the_copies_before_it(other_topics: int, durability: str) -> None:
     """One of them lost, nobody could say whether the filter behind it had let it through."""
     disk = FakeDisk()
@@ -239,9 +239,7 @@ def test_a_server_killed_again_before_its_first_checkpoint_keeps_copies_and_oper
     server.read_all("b")
     disk = disk.crash_keep_all()
     server = SimulatedServer(disk, FakeClock(), segment_events_max=4, wal_shards=2)
-    server.store.acquire()
-    replayed = server.store.replay(lambda _: None)
-    server.store.mark_running(server.store.open(replayed), replayed.recovered)
+    server.start(serve_first=True)
     server.delete_records("b", before_seq=3)
     server.write("a", 1)
     before = server.read_all("b")

@@ -25,7 +25,7 @@ from topics.testing.simulated_server import COLD_DIR, SimulatedServer
 TAGS = ("a:1", "a:2", "b:1", None)
 NODES = ("eu", None, None)
 SHARD_COUNTS = (1, 3, 2)
-STAGES = ("begin", "barrier", "capture", "write")
+STAGES = ("capture", "barrier", "write")
 TTL_MS = 400
 WINDOW_MS = 5_000
 
@@ -111,7 +111,7 @@ class Workload:
             self.clock.advance(choice.choice((10, 200, 500)))
             if choice.random() < 0.2:
                 self.clock.set_wall(self.clock.now_ms() - 300)
-            self.server.engine.expire_all()
+            self.server.engine.expire_due()
             self.server.step()
         elif kind < 0.82:
             self.server.lazy = not self.server.lazy
@@ -255,12 +255,12 @@ class Workload:
         return topic
 
     def _made(self, name: str, created: Operation, config: TopicConfig) -> Instance:
-        life = Instance(name, self.server.engine.next_topic_id, created, [Configured(created, config)])
+        life = Instance(name, self.server.engine.state.next_id, created, [Configured(created, config)])
         self.history.instances.append(life)
         return life
 
     def _operation(self, life: Instance | None, durability: Durability) -> Operation:
-        topic_id = self.server.engine.next_topic_id if life is None else life.topic_id
+        topic_id = self.server.engine.state.next_id if life is None else life.topic_id
         shards = self.server.journal.shards
         shard = None if durability is Durability.EPHEMERAL else shards[shard_of(topic_id, len(shards))]
         return self.history.operation(shard, gated=durability is Durability.FSYNC)

@@ -307,7 +307,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        self.stage.engine.expire_all()
+        self.stage.engine.expire_due()
 
     # The watchers
 

@@ -116,7 +116,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def expired_records_are_swept(self) -> None:
-        self.engine.expire_all()
+        self.engine.expire_due()
 
     @precondition(lambda self: self.models)
     @rule(data=st.data(), eq=st.sampled_from([None, "x", "y", ""]), prefix=st.sampled_from([None, "x", "x:", "z"]))
@@ -194,7 +194,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def engine_and_model_agree(self) -> None:
         for model in self.models.values():
             model.expire(self.clock.now_ms())
-        self.engine.expire_all()
+        self.engine.expire_due()
         self.check_totals()
         for name, model in self.models.items():
             self.check_state(name, model)
@@ -208,8 +208,8 @@ class EngineAgainstModel(RuleBasedStateMachine):
         return self.models[name].head if name in self.models else 0
 
     def check_totals(self) -> None:
-        assert self.engine.records_live == sum(len(model.live) for model in self.models.values())
-        assert self.engine.bytes_live == sum(model.bytes for model in self.models.values())
+        assert self.engine.state.records_live == sum(len(model.live) for model in self.models.values())
+        assert self.engine.state.bytes_live == sum(model.bytes for model in self.models.values())
         assert {topic.name for topic in self.engine.topics} == set(self.models)
 
     def check_state(self, name: str, model: ModelTopic) -> None:

@@ -125,7 +125,7 @@ def _text(value: bytes) -> str:
 def _shortened(value: object) -> str:
     if isinstance(value, list) and len(value) > LIST_ITEMS_MAX:
         return f"[{', '.join(map(str, value[:LIST_ITEMS_MAX]))}, … {len(value) - LIST_ITEMS_MAX} more]"
-    return str(value)
+    return _clipped(value) if isinstance(value, str) else str(value)
 
 
 def _clipped(text: str) -> str:

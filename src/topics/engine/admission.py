@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from topics import limits
-from topics.engine.block import Batch
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord, render_fragment
+from topics.model.payload import join_payload
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord, render_fragment
 
 _decode_meta = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -44,6 +44,7 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
     nodes: list[str | None] = []
     tags: list[str | None] = []
     meta_at: list[int] = []
+    payloads: list[bytes | Raw] = []
     total_bytes = 0
     has_delays = False
     seq = first_seq
@@ -57,9 +58,11 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
         given_meta = record.meta
         if given_meta is UNSET:
             meta, meta_bytes = b"", 0
+            payloads.append(data)
         else:
             meta = _checked_meta(given_meta, seq - first_seq, bounds)
             meta_bytes = len(meta)
+            payloads.append(join_payload(bytes(data), meta, None) if meta else data)
         if data_bytes + meta_bytes > bounds.record_bytes_max:
             raise RecordTooLarge(
                 f"records[{seq - first_seq}]: data and meta are {data_bytes + meta_bytes} bytes; "
@@ -82,7 +85,7 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
         tags.append(tag)
         total_bytes += size
         seq += 1
-    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes, has_delays=has_delays)
+    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes, payloads, has_delays)
 
 
 def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:

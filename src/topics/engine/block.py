@@ -13,11 +13,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
-from topics.model.capture import Columns
 from topics.model.read_options import ReadOptions
-from topics.model.record import with_tag, without_data, without_meta
+from topics.model.record import Batch, Columns, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 
 
@@ -74,6 +71,12 @@ class AnyBlock(Protocol):
         """Frees a live position, `deleted` on purpose or lost; returns the bytes it held."""
         ...
 
+    def ts(self, position: int) -> int: ...
+
+    def size(self, position: int) -> int:
+        """The bytes a live position holds."""
+        ...
+
     def first_live(self, start: int) -> int:
         """The first live position from `start` on, or len(self)."""
         ...
@@ -101,21 +104,6 @@ class AnyBlock(Protocol):
     def columns(self, chosen: Sequence[int]) -> Columns:
         """All there is of the chosen live positions."""
         ...
-
-
-class Batch(Struct, gc=False):
-    """The columns of one write, made before anything is decided. All lists have the same length.
-
-    `has_delays`: some of its records are jobs that are not to be claimed yet.
-    """
-
-    fragments: list[bytes]
-    sizes: list[int]
-    nodes: list[str | None]
-    tags: list[str | None]
-    meta_at: list[int]
-    total_bytes: int
-    has_delays: bool = False
 
 
 class Block:
@@ -245,6 +233,12 @@ class Block:
 
     def is_live(self, position: int) -> bool:
         return self.fragments[position] is not None
+
+    def ts(self, position: int) -> int:
+        return self.timestamps[position]
+
+    def size(self, position: int) -> int:
+        return self.sizes[position]
 
     def first_live(self, start: int) -> int:
         fragments = self.fragments

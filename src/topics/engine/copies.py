@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from topics.engine.block import Batch
-from topics.engine.router import Router
-from topics.model.capture import Columns
-from topics.model.record import RECORD_OVERHEAD_BYTES
+from topics import limits
+from topics.engine.topic import Router, Topic
+from topics.model.operation import Copies
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, Columns
 from topics.model.router import Guarantee
 
 STAMP = "_topics_router"
@@ -33,7 +33,7 @@ def pick(routers: Sequence[Router], seqs: Sequence[int], columns: Columns, hops:
     """Who copies what. `hops`: how often each record of the source was copied around its cycle; absent is 0."""
     if len(routers) == 1:
         router = routers[0]
-        match, cursor = router.settings.filter, router.cursor
+        match, cursor = router.settings.filter, router.decided
         positions: Iterable[int] = range(len(seqs))
         if seqs and seqs[0] <= cursor:
             positions = (position for position in positions if seqs[position] > cursor)
@@ -47,7 +47,7 @@ def pick(routers: Sequence[Router], seqs: Sequence[int], columns: Columns, hops:
         (router, position)
         for position, seq in enumerate(seqs)
         for router in routers
-        if router.cursor < seq
+        if router.decided < seq
         and (router.settings.filter is None or router.settings.filter.matches(columns.tags[position]))
         and (not router.ring or hops.get(seq, 0) + 1 < router.ring)
     ]
@@ -126,31 +126,75 @@ def stamped(fragment: bytes, meta_at: int, stamp: str) -> tuple[bytes, int]:
     return b'%b,"meta":{%b%b%b}}' % (fragment[:meta_at], entry, separator, inner), meta_at
 
 
-def advance(routers: Iterable[Router], picks: Sequence[Pick], done: int, seqs: Sequence[int], through_seq: int) -> None:
-    """Moves the cursors past the first `done` picks; past everything up to `through_seq` when that is all of them."""
-    waiting: Router | None = None
-    if done < len(picks):
-        waiting, position = picks[done]
-        through_seq = seqs[position]
-    for router in routers:
-        if router is waiting:
-            # Its copy of this record is the next one, and those of the routers behind it follow.
-            through_seq -= 1
-        router.cursor = max(router.cursor, through_seq)
-    for router, _ in picks[:done]:
-        router.forwarded_total += 1
+def gather(
+    picks: Sequence[Pick], seqs: Sequence[int], columns: Columns, dest: Topic, first_seq: int, ts: int
+) -> Copies:
+    """The copies of these picks, with seqs of the dest from `first_seq` on, none older than `ts`."""
+    batch, timestamps = render(picks, seqs, columns, first_seq, ts)
+    counts: dict[int, int] = {}
+    for router, _ in picks:
+        counts[router.router_id] = counts.get(router.router_id, 0) + 1
+    hops: dict[int, int] = {}
+    if picks and picks[0][0].ring:
+        before = picks[0][0].source.hops
+        hops = {first_seq + number: before.get(seqs[at], 0) + 1 for number, (_, at) in enumerate(picks)}
+    return Copies(batch, timestamps, hops, counts)
 
 
-def note_hops(
-    picks: Sequence[Pick], seqs: Sequence[int], first_seq: int, before: Mapping[int, int], after: dict[int, int]
-) -> None:
-    """Counts the hops of the copies that stay on a cycle."""
-    for number, (router, position) in enumerate(picks):
-        if router.ring:
-            after[first_seq + number] = before.get(seqs[position], 0) + 1
+def between(source: Topic, dest: Topic, routers: Sequence[Router], through_seq: int, oldest_ts: int) -> Copies:
+    """The copies these routers make in the dest of what the source has up to `through_seq`."""
+    log = source.log
+    cursor = min(router.decided for router in routers)
+    made = NOTHING
+    first_seq, ts = dest.log.head_seq + 1, max(dest.log.last_ts, oldest_ts)
+    while cursor < min(through_seq, log.head_seq):
+        gap = log.gap_at(cursor)
+        if gap is not None:
+            cursor = gap.gap_to
+            continue
+        run = log.run_after(cursor, limits.ROUTER_BATCH_RECORDS_MAX, limits.ROUTER_BATCH_BYTES_MAX)
+        picks = pick(routers, run.seqs, run.columns, source.hops)
+        if run.through_seq > through_seq:
+            picks = [each for each in picks if run.seqs[each[1]] <= through_seq]
+        part = gather(picks, run.seqs, run.columns, dest, first_seq, ts)
+        if picks:
+            made = joined(made, part)
+            first_seq += len(picks)
+            ts = part.timestamps[-1]
+        cursor = run.through_seq
+    return made
+
+
+NOTHING = Copies(Batch([], [], [], [], [], 0), array("q"), {}, {})
+
+
+def joined(first: Copies, second: Copies) -> Copies:
+    if not first.batch.fragments:
+        return second
+    one, two = first.batch, second.batch
+    batch = Batch(
+        one.fragments + two.fragments,
+        one.sizes + two.sizes,
+        one.nodes + two.nodes,
+        one.tags + two.tags,
+        one.meta_at + two.meta_at,
+        one.total_bytes + two.total_bytes,
+    )
+    counts = dict(first.counts)
+    for router_id, count in second.counts.items():
+        counts[router_id] = counts.get(router_id, 0) + count
+    return Copies(batch, array("q", [*first.timestamps, *second.timestamps]), {**first.hops, **second.hops}, counts)
 
 
 def hops_of_gap(hops: Mapping[int, int], gap_from: int, gap_to: int) -> int:
     """How often the news that these seqs are lost went around their cycle: as the newest of them says."""
     told = [count for seq, count in hops.items() if gap_from <= seq <= gap_to]
     return min(told) if len(told) == gap_to - gap_from + 1 else 0
+
+
+def forget_hops(source: Topic) -> None:
+    """Of what its routers on the cycle have dealt with."""
+    if source.hops:
+        through_seq = min((router.cursor for router in source.outbound.values() if router.ring), default=0)
+        for seq in [seq for seq in source.hops if seq <= through_seq]:
+            del source.hops[seq]

@@ -1,31 +1,30 @@
-"""Forwarding: records of a source become copies in the dest of its routers. Nothing of it is journalled.
+"""Forwarding: records of a source become copies in the dest of its routers, at once and in no log.
 
-A copy is derived: source and cursor say what it is, so a crash loses none that can be made again. What could not be
-found out again is journalled, and only that: a jump of the cursor over records the source has lost, and the time of
-copies that are made late. Journalled operations of a dest say how far its routers were, so that a replay makes copies
-and operations in the order they happened.
-
-Cursor and copies change in the same step. Whoever reads a dest has it caught up first.
+Decides how far: what the dest has room for, what is at hand, what nobody is about to delete. The decision is a
+`Forwarded` operation; `flow.py` logs it late, or never. What a restart could not find out by itself is logged at
+once, and durable before the copies are seen: a jump over records the source has lost, copies made so late that they
+have a time of their own, copies behind originals that were deleted uncopied, seqs that are not reserved.
 """
 
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from topics import limits
 from topics.engine import copies
-from topics.engine.block import Batch
-from topics.engine.control import Control
-from topics.engine.journal import Busy, Commit, all_of
-from topics.engine.router import Router
+from topics.engine.flow import EngineLimits, Flow
+from topics.engine.journal import Busy
 from topics.engine.router_graph import upstream
-from topics.engine.topic import Staged, Topic
+from topics.engine.topic import Router, Topic
 from topics.engine.topic_log import Run
 from topics.errors import TopicsError
-from topics.model.capture import Columns
-from topics.model.config import Discard
+from topics.model.config import Discard, Durability
 from topics.model.gap import Gap, GapReason
-from topics.model.operation import ForwardedLate, RouterChanged, RouterLag, SourceSkipped
+from topics.model.operation import Copies, Forwarded
+from topics.model.record import RECORD_OVERHEAD_BYTES, Columns
+
+ALL_ROUTERS = "*"
+"""Routers are made one after the other, so that two of them cannot close a cycle neither of them sees. No topic or
+router has such a name."""
 
 
 class Outcome(Enum):
@@ -35,9 +34,16 @@ class Outcome(Enum):
     HELD = auto()  # an operation is under way; `on_forwardable` is called when it is over
 
 
-class Forwarding(Control):
-    _asked: tuple[Topic, int, int, int, int] | None = None
-    _run: Run = Run(0, (), Columns((), (), (), (), ()))
+class Forwarding:
+    def __init__(self, flow: Flow, bounds: EngineLimits) -> None:
+        self._flow = flow
+        self._state = flow.state
+        self._limits = bounds
+        self._asked: tuple[Topic, int, int, int, int] | None = None
+        self._run = Run(0, (), Columns((), (), (), (), ()))
+
+    def await_routers(self) -> None:
+        self._flow.await_open(ALL_ROUTERS)
 
     def catch_up(self, topic: Topic) -> None:
         """Forwards what the routers into the topic, and those before them, have to do. Bounded: a read calls it."""
@@ -48,73 +54,7 @@ class Forwarding(Control):
 
     def forward_pending(self) -> None:
         """Forwards what is left to do everywhere, in bounds: before a checkpoint, so that it has the copies, too."""
-        self._catch_up_all(self.routers)
-
-    def forward(self, dest: Topic, records_max: int) -> Outcome:
-        """Makes the next copies in `dest`, of so many records at most."""
-        routers = tuple(dest.inbound.values())
-        if not routers:
-            return Outcome.CAUGHT_UP
-        source = routers[0].source
-        cursor = routers[0].cursor if len(routers) == 1 else min(router.cursor for router in routers)
-        if cursor >= source.log.head_seq:
-            return Outcome.CAUGHT_UP
-        if dest.held or (self._pending and (dest.name in self._pending or source.name in self._pending)):
-            return Outcome.HELD
-        gap = source.log.gap_at(cursor)
-        if gap is not None:
-            return self._skip_lost(dest, source, routers, gap)
-        try:
-            through_seq, seqs, columns = self._run_after(source, cursor, records_max)
-        except Busy as busy:
-            # It is on the cold tier.
-            busy.commit.when_done(lambda _: self.on_forwardable(source))
-            return Outcome.HELD
-        except TopicsError:
-            return Outcome.FULL  # a damaged segment: whoever reads the source is told
-        now_ms = self._clock.now_ms()
-        picks = copies.pick(routers, seqs, columns, source.hops)
-        for removal in source.removals:
-            picks = [pick for pick in picks if not removal.takes(seqs[pick[1]], columns.tags[pick[1]])]
-        first_seq = dest.assigned_seq + 1
-        oldest_ts = dest.assigned_ts
-        late = bool(picks) and now_ms - columns.timestamps[picks[0][1]] > limits.ROUTER_LATE_MS
-        if late:
-            oldest_ts = max(now_ms, oldest_ts)
-        has_room = self._has_room(dest, now_ms)
-        batch, timestamps = copies.render(picks if has_room else (), seqs, columns, first_seq, oldest_ts)
-        count = self.fitting(dest, batch)
-        if count < len(batch.fragments):
-            batch, timestamps = _cut(batch, count), timestamps[:count]
-        commit = None
-        if late and count:
-            try:
-                self._journal.admit(dest.topic_id)
-            except TopicsError:
-                return Outcome.FULL
-            change = RouterChanged(late=ForwardedLate(first_seq + count - 1, oldest_ts))
-            commit = self._journal.change_router(dest.topic_id, now_ms, change, gated=True)
-        waits = commit is not None or dest.staged
-        before = _positions(routers) if waits else None
-        copies.advance(routers, picks, count, seqs, through_seq)
-        if routers[0].ring:
-            copies.note_hops(picks[:count], seqs, first_seq, source.hops, dest.hops)
-        self._changed.add(dest)
-        if count:
-            self._give_out(dest, batch, timestamps, before, commit)
-        _forget_hops(source, dest)
-        if count < len(picks):
-            return Outcome.FULL
-        return Outcome.CAUGHT_UP if through_seq >= source.log.head_seq else Outcome.MORE
-
-    def _run_after(self, source: Topic, cursor: int, records_max: int) -> Run:
-        """Read once for all topics that stand at the same place: a source may have a thousand of them."""
-        log = source.log
-        asked = (source, cursor, records_max, log.head_seq, log.count)
-        if asked != self._asked:
-            self._run = log.run_after(cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
-            self._asked = asked
-        return self._run
+        self._catch_up_all(self._state.routers)
 
     def forward_from(self, source: Topic) -> None:
         """Forwards what the topic has for its routers, in bounds: before records of it are deleted."""
@@ -130,140 +70,238 @@ class Forwarding(Control):
                 if budget <= 0:
                     return
 
-    def note_lag(self, source: Topic) -> None:
-        """Notes which routers have not come so far, with the delete of records that is journalled next."""
-        for router in source.outbound.values():
-            if router.lag:
-                change = RouterChanged(lag=RouterLag(router.router_id, router.cursor))
-                self._journal.change_router(source.topic_id, self._clock.now_ms(), change, gated=False)
+    def forward(self, dest: Topic, records_max: int) -> Outcome:
+        """Makes the next copies in `dest`, of so many records at most."""
+        routers = tuple(dest.inbound.values())
+        if not routers:
+            return Outcome.CAUGHT_UP
+        source = routers[0].source
+        cursor = routers[0].decided if len(routers) == 1 else min(router.decided for router in routers)
+        if cursor >= source.log.head_seq:
+            return Outcome.CAUGHT_UP
+        if self._flow.paused is not None:
+            self._flow.hold(source)
+            return Outcome.HELD
+        closed = self._flow.closed
+        if closed and (dest.name in closed or source.name in closed):
+            return Outcome.HELD
+        try:
+            self._flow.admit(dest)
+        except TopicsError:
+            return Outcome.FULL  # its disk has failed, or does not keep up
+        gap = source.log.gap_at(cursor)
+        if gap is not None:
+            return self._skip_lost(dest, source, routers, gap)
+        try:
+            run = self._run_after(source, cursor, records_max)
+        except Busy as busy:
+            # It is on the cold tier.
+            busy.commit.when_done(lambda _: self._state.on_forwardable(source))
+            return Outcome.HELD
+        except TopicsError:
+            return Outcome.FULL  # a damaged segment: whoever reads the source is told
+        if source.in_flight and not self._stays(source, cursor, run):
+            return Outcome.HELD
+        return self._copy(dest, source, routers, run)
 
-    def _give_out(
+    def _copy(self, dest: Topic, source: Topic, routers: tuple[Router, ...], run: Run) -> Outcome:
+        through_seq, seqs, columns = run
+        now_ms = self._flow.clock.now_ms()
+        picks = copies.pick(routers, seqs, columns, source.hops)
+        if source.in_flight:
+            picks = [pick for pick in picks if not source.will_delete(seqs[pick[1]], columns.tags[pick[1]])]
+        oldest_ts = dest.assigned_ts
+        late = bool(picks) and now_ms - columns.timestamps[picks[0][1]] > limits.ROUTER_LATE_MS
+        if late:
+            oldest_ts = max(now_ms, oldest_ts)
+        chosen = picks if self._has_room(dest, now_ms) else []
+        made = copies.gather(chosen, seqs, columns, dest, dest.assigned_seq + 1, oldest_ts)
+        total_max = self._limits.total_bytes_max
+        bytes_free = total_max - self._state.bytes_live - dest.pending_bytes if total_max else limits.U64_MAX
+        count = fitting(dest, made, bytes_free)
+        gated = False
+        if count:
+            reserved = not copies_can_be_lost(dest) or self._flow.reserve(dest, dest.assigned_seq + count, now_ms)
+            gated = late or not reserved or any(router.unsure for router in routers)
+        for part, movers, place in parts(routers, picks, count, made, seqs, through_seq):
+            if part.timestamps or place > min(router.decided for router in movers):
+                self._hand_over(dest, source, movers, place, part, oldest_ts if late else 0, gated=gated)
+        if count < len(picks):
+            return Outcome.FULL
+        return Outcome.CAUGHT_UP if through_seq >= source.log.head_seq else Outcome.MORE
+
+    def _hand_over(
         self,
         dest: Topic,
-        batch: Batch,
-        timestamps: "array[int]",
-        before: dict[int, tuple[int, int]] | None,
-        commit: Commit | None,
+        source: Topic,
+        routers: tuple[Router, ...],
+        through_seq: int,
+        made: Copies,
+        oldest_ts: int,
+        *,
+        gated: bool,
     ) -> None:
         """The copies get their seqs: at once, or, where something waits for the disk, behind it."""
-        dest.assigned_seq += len(batch.fragments)
-        dest.assigned_ts = timestamps[-1]
-        self._journal.note_forwarded(dest.topic_id, dest.assigned_seq)
-        if commit is not None or dest.staged:
-            waiting = commit or dest.staged[-1].commit
-            dest.stage(Staged(batch, timestamps[-1], None, waiting, timestamps=timestamps, routers_before=before))
-            waiting.when_done(lambda _: self._settle(dest))
-        else:
-            self.apply_append(dest, batch, timestamps)
-        if dest.strong_readers:
-            self._note_when_durable(dest, dest.assigned_seq)
+        count = len(made.timestamps)
+        forwarded = Forwarded(
+            topic_id=source.topic_id,
+            ts=self._flow.clock.now_ms(),
+            routers=[router.router_id for router in routers],
+            through_seq=through_seq,
+            oldest_ts=oldest_ts,
+            dest_seq=dest.assigned_seq + count,
+            copies=made,
+        )
+        if count:
+            dest.assigned_seq += count
+            dest.assigned_ts = made.timestamps[-1]
+        self._submit(dest, routers, forwarded, gated=gated)
+        if dest.strong_readers and count:
+            self.note_when_durable(dest, dest.assigned_seq)
+
+    def _submit(self, dest: Topic, routers: tuple[Router, ...], forwarded: Forwarded, *, gated: bool) -> None:
+        # On a cycle the order of all that is copied around it counts; and what copies push out was copied on before.
+        logged = gated or routers[0].ring > 0 or (bool(dest.outbound) and pushes_out(dest, forwarded.copies))
+        if gated:
+            for router in routers:
+                router.unsure = False
+        self._flow.submit([forwarded], (dest,), gated=gated, journalled=logged)
+        for router in routers:
+            router.decided = max(router.decided, forwarded.through_seq)
+            if logged:
+                router.logged = router.decided
+
+    def _stays(self, source: Topic, cursor: int, run: Run) -> bool:
+        """Whether what is in flight leaves the records behind the cursor where they are. A delete is looked at record
+        by record; a cap takes the oldest, so they stay if they fit together with what is to come."""
+        config = source.config
+        if config.discard is not Discard.OLD or not (config.cap_records or config.cap_bytes):
+            return True
+        if config.cap_records and source.log.head_seq - cursor + source.pending_count > config.cap_records:
+            return False
+        if config.cap_bytes and source.log.bytes + source.pending_bytes > config.cap_bytes:
+            columns = run.columns
+            behind = sum(
+                len(fragment) + RECORD_OVERHEAD_BYTES for fragment in columns.fragments if fragment is not None
+            )
+            behind += sum(len(tag.encode()) for tag in columns.tags if tag is not None)
+            return run.through_seq >= source.log.head_seq and behind + source.pending_bytes <= config.cap_bytes
+        return True
+
+    def _run_after(self, source: Topic, cursor: int, records_max: int) -> Run:
+        """Read once for all topics that stand at the same place: a source may have a thousand of them."""
+        log = source.log
+        asked = (source, cursor, records_max, log.head_seq, log.count)
+        if asked != self._asked:
+            self._run = log.run_after(cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
+            self._asked = asked
+        return self._run
 
     def _skip_lost(self, dest: Topic, source: Topic, routers: tuple[Router, ...], gap: Gap) -> Outcome:
         """The source has lost records before they were forwarded: one seq of the dest says so, durably."""
-        now_ms = self._clock.now_ms()
         hops = copies.hops_of_gap(source.hops, gap.gap_from, gap.gap_to)
         if routers[0].ring and hops + 1 >= routers[0].ring:
             # All on the cycle have been told.
-            for router in routers:
-                router.cursor = max(router.cursor, gap.gap_to)
-            _forget_hops(source, dest)
-            self._changed.add(dest)
+            self._hand_over(dest, source, routers, gap.gap_to, copies.NOTHING, 0, gated=True)
             return Outcome.MORE
-        reason = GapReason.CRASH if gap.reason is GapReason.CRASH else GapReason.SOURCE_TRIM
-        try:
-            self._journal.admit(dest.topic_id)
-        except TopicsError:
-            return Outcome.FULL
-        change = RouterChanged(skipped=SourceSkipped(dest.assigned_seq + 1, gap.gap_to, reason))
-        commit = self._journal.change_router(dest.topic_id, now_ms, change, gated=True)
-        before = _positions(routers)
-        for router in routers:
-            router.cursor = max(router.cursor, gap.gap_to)
+        forwarded = Forwarded(
+            topic_id=source.topic_id,
+            ts=self._flow.clock.now_ms(),
+            routers=[router.router_id for router in routers],
+            through_seq=gap.gap_to,
+            lost=GapReason.CRASH if gap.reason is GapReason.CRASH else GapReason.SOURCE_TRIM,
+            dest_seq=dest.assigned_seq + 1,
+        )
         dest.assigned_seq += 1
-        if routers[0].ring:
-            dest.hops[dest.assigned_seq] = hops + 1
-        self._journal.note_forwarded(dest.topic_id, dest.assigned_seq)
-        if commit is None:
-            self.apply_lost(dest, reason)
-        else:
-            dest.stage(Staged(_NOTHING, dest.assigned_ts, None, commit, lost=reason, routers_before=before))
-            commit.when_done(lambda _: self._settle(dest))
+        self._submit(dest, routers, forwarded, gated=True)
         return Outcome.MORE
+
+    # Room
 
     def _has_room(self, dest: Topic, now_ms: int) -> bool:
         """Whether it is worth while to make copies: a full topic is asked often."""
-        config = self._current(dest, now_ms).config
-        held = dest.log.count + dest.staged_count
+        self._state.expire(dest, now_ms)
+        config = dest.config
+        held = dest.log.count + dest.pending_count
         return config.discard is not Discard.REJECT or not config.cap_records or held < config.cap_records
-
-    def fitting(self, dest: Topic, batch: Batch) -> int:
-        """How many of the copies there is room for."""
-        config, log = dest.config, dest.log
-        count = len(batch.fragments)
-        if config.discard is Discard.REJECT:
-            if config.cap_records:
-                count = max(min(count, config.cap_records - log.count - dest.staged_count), 0)
-            if config.cap_bytes:
-                count = _within(batch.sizes[:count], config.cap_bytes - log.bytes - dest.staged_bytes)
-        if self._limits.total_bytes_max:
-            free = self._limits.total_bytes_max - self.bytes_live - dest.staged_bytes
-            count = _within(batch.sizes[:count], free)
-        return count
-
-    def _settle(self, topic: Topic) -> None:
-        """Publishes, in order, the staged writes that are durable; drops those that failed."""
-        while topic.staged and topic.staged[0].commit.done:
-            staged = topic.unstage()
-            if staged.commit.error is not None:
-                if staged.key is not None:
-                    topic.keys.forget(staged.key, len(staged.batch.fragments))
-                for router_id, before in (staged.routers_before or {}).items():
-                    if router := topic.inbound.get(router_id):
-                        router.cursor, router.forwarded_total = min(router.cursor, before[0]), before[1]
-            elif staged.lost is not None:
-                self.apply_lost(topic, staged.lost)
-            else:
-                if staged.delays:
-                    self.apply_delays(topic, staged.delays)
-                count = len(staged.batch.fragments)
-                timestamps = array("q", (staged.ts,)) * count if staged.timestamps is None else staged.timestamps
-                self.apply_append(topic, staged.batch, timestamps)
-        if not topic.staged:
-            # Seqs of dropped writes were never told to anybody.
-            topic.assigned_seq, topic.assigned_ts = topic.log.head_seq, topic.log.last_ts
 
     # Who may see a record only once it is durable
 
-    def _note_when_durable(self, topic: Topic, last_seq: int) -> None:
-        """A copy is durable when all it was derived from is."""
-        commit = all_of([self._journal.barrier_of(each.topic_id) for each in upstream(topic)])
+    def note_when_durable(self, topic: Topic, last_seq: int) -> None:
+        """A copy is durable when all before it in its log is: what it was made from is there, too."""
+        commit = self._flow.journal.barrier_of(topic.topic_id)
         if commit is None:
             topic.durable_seq = limits.U64_MAX
-        else:
-            commit.when_done(lambda done: self._note_durable(topic, last_seq, done))
+            return
 
-    def _note_durable(self, topic: Topic, seq: int, commit: Commit) -> None:
-        if commit.error is None and seq > topic.durable_seq:
-            topic.durable_seq = seq
-            self.on_change(topic)
+        def durable(done: object) -> None:
+            if commit.error is None and last_seq > topic.durable_seq:
+                topic.durable_seq = last_seq
+                self._state.on_change(topic)
 
-
-def _positions(routers: tuple[Router, ...]) -> dict[int, tuple[int, int]]:
-    return {router.router_id: (router.cursor, router.forwarded_total) for router in routers}
+        commit.when_done(durable)
 
 
-_NOTHING = Batch([], [], [], [], [], 0)
+def copies_can_be_lost(dest: Topic) -> bool:
+    """Whether a crash may take copies, with their originals, that somebody has seen: then their seqs must not be given
+    out again."""
+    durability = dest.config.durability
+    if durability is Durability.DISK:
+        return True
+    if durability is not Durability.FSYNC:
+        return False
+    return any(topic.config.durability is not Durability.FSYNC for topic in upstream(dest)[1:])
 
 
-def _cut(batch: Batch, count: int) -> Batch:
-    return Batch(
-        batch.fragments[:count],
-        batch.sizes[:count],
-        batch.nodes[:count],
-        batch.tags[:count],
-        batch.meta_at[:count],
-        sum(batch.sizes[:count]),
-    )
+def pushes_out(dest: Topic, made: Copies | None) -> bool:
+    """Whether a cap takes records of the topic when these are there."""
+    config, log = dest.config, dest.log
+    if made is None or config.discard is not Discard.OLD:
+        return False
+    count = log.count + dest.pending_count + len(made.timestamps)
+    size = log.bytes + dest.pending_bytes + made.batch.total_bytes
+    return bool((config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes))
+
+
+def fitting(dest: Topic, made: Copies, bytes_free: int) -> int:
+    """How many of the copies there is room for."""
+    config, log, sizes = dest.config, dest.log, made.batch.sizes
+    count = len(sizes)
+    if config.discard is Discard.REJECT:
+        if config.cap_records:
+            count = max(min(count, config.cap_records - log.count - dest.pending_count), 0)
+        if config.cap_bytes:
+            count = _within(sizes[:count], config.cap_bytes - log.bytes - dest.pending_bytes)
+    return _within(sizes[:count], bytes_free)
+
+
+def parts(
+    routers: tuple[Router, ...],
+    picks: list[copies.Pick],
+    count: int,
+    made: Copies,
+    seqs: Sequence[int],
+    through_seq: int,
+) -> list[tuple[Copies, tuple[Router, ...], int]]:
+    """The first `count` copies, who makes them, and how far these are then. Where there is room for some of the
+    copies of one record only, the routers that have made theirs are one record on."""
+    if count == len(picks):
+        return [(made, routers, through_seq)]
+    position = picks[count][1]
+    ahead = tuple(router for router, at in picks[:count] if at == position)
+    whole = count - len(ahead)
+    found = [(_part(made, picks, 0, whole), routers, seqs[position] - 1)]
+    if ahead:
+        found.append((_part(made, picks, whole, count), ahead, seqs[position]))
+    return found
+
+
+def _part(made: Copies, picks: list[copies.Pick], start: int, stop: int) -> Copies:
+    counts: dict[int, int] = {}
+    for router, _ in picks[start:stop]:
+        counts[router.router_id] = counts.get(router.router_id, 0) + 1
+    hops = {seq: made.hops[seq] for seq in sorted(made.hops)[start:stop]}
+    return Copies(made.batch.part(start, stop), made.timestamps[start:stop], hops, counts)
 
 
 def _within(sizes: list[int], room: int) -> int:
@@ -273,11 +311,3 @@ def _within(sizes: list[int], room: int) -> int:
         if room < 0:
             return number
     return len(sizes)
-
-
-def _forget_hops(source: Topic, dest: Topic) -> None:
-    """Of what is dealt with for good: a snapshot made while copies wait for the disk has the cursors before them."""
-    if source.hops and not dest.staged:
-        through_seq = min((router.cursor for router in dest.inbound.values() if router.ring), default=0)
-        for seq in [seq for seq in source.hops if seq <= through_seq]:
-            del source.hops[seq]

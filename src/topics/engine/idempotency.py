@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from topics import limits
-from topics.engine.producers import Mark, Producers, RememberedWrite
-from topics.model.producer import producer_key, split_key
+from topics.engine.producers import Mark, Producers
+from topics.model.producer import RememberedWrite, producer_key, split_key
 
 _FORGET_PER_CALL_MAX = 16
 
@@ -48,7 +48,7 @@ class IdempotencyKeys:
 
     def find(self, key: str, now_ms: int, window_ms: int) -> RememberedWrite | None:
         """The write of this key of a client."""
-        now_ms = self._forward(now_ms)
+        now_ms = max(now_ms, self._latest_ms)
         self._forget_past(now_ms, window_ms)
         write = self._writes.get(key)
         if write is not None and now_ms - write.at_ms >= window_ms:
@@ -66,13 +66,6 @@ class IdempotencyKeys:
         if len(self._writes) >= limits.IDEMPOTENCY_KEYS_PER_TOPIC_MAX:
             del self._writes[next(iter(self._writes))]
         self._writes[key] = write
-
-    def forget(self, key: str, record_count: int) -> None:
-        """Its write, of so many records, failed."""
-        if numbered := split_key(key):
-            self.producers.take_back(numbered[0], numbered[1], record_count)
-        else:
-            self._writes.pop(key, None)
 
     def _forward(self, now_ms: int) -> int:
         # A wall clock that steps back must not reorder the front of the dictionary.

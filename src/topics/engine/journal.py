@@ -4,16 +4,13 @@ The engine decides, hands the operation to the journal, and applies it: at once 
 it, else when the `Commit` it got back is done. Storage implements `Journal`; `NoJournal` keeps nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Raw
 
 from topics.errors import TopicsError
-from topics.model.config import TopicConfig
-from topics.model.lease_event import Delayed, NumberedEvent
-from topics.model.operation import RouterChanged
-from topics.model.tag_match import TagMatch
+from topics.model.operation import Operation
 
 
 class Commit:
@@ -42,23 +39,6 @@ class Commit:
             callback(self)
 
 
-def all_of(commits: Iterable[Commit | None]) -> Commit | None:
-    """Done when all of these are, with the first error any of them has; None when there is none to wait for."""
-    waiting = [commit for commit in commits if commit is not None]
-    if len(waiting) <= 1:
-        return waiting[0] if waiting else None
-    joined = Commit()
-
-    def done(_: Commit) -> None:
-        if not joined.done and all(commit.done for commit in waiting):
-            errors = [commit.error for commit in waiting if commit.error is not None]
-            joined.resolve(errors[0] if errors else None, max(commit.sync_ns for commit in waiting))
-
-    for commit in waiting:
-        commit.when_done(done)
-    return joined
-
-
 class Busy(Exception):
     """The answer depends on something that is not durable yet. Wait for `commit`, then call again."""
 
@@ -68,87 +48,33 @@ class Busy(Exception):
 
 
 class Journal(Protocol):
-    """Every call hands over one operation, in the order of the topic's history.
-
-    `admit` is asked first and may raise; the calls that follow it in the same turn do not. With `gated`, the
-    commit returned is done when the operation (and all before it) is durable; without, there is none to wait for.
-    """
+    """Takes operations, in the order they happen to each topic. The operations of a topic are all in one log."""
 
     def admit(self, topic_id: int) -> None:
-        """Raises when operations of this topic cannot be taken now: its disk failed, or too much waits already."""
+        """Asked first. Raises when operations of this topic cannot be taken now: its disk failed, or too much waits
+        already. What is handed over later in the same turn is taken."""
         ...
 
-    def create_topic(
-        self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
-    ) -> Commit | None: ...
-
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> Commit | None: ...
-
-    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> Commit | None:
-        """`dest_ids`: the topics that routers copied it to."""
-        ...
-
-    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> Commit | None:
-        """Says what happened to routers, in the history of their dest or of their source."""
-        ...
-
-    def delete_router(self, topic_id: int, ts: int, router_id: int) -> Commit | None:
-        """Ends a router into this topic. Always gated."""
-        ...
-
-    def note_forwarded(self, topic_id: int, seq: int) -> None:
-        """Copies were made in this topic, up to this seq. Never waits and never fails: `admit` has been asked when
-        the topic got its router."""
-        ...
-
-    def append(
-        self,
-        topic_id: int,
-        first_seq: int,
-        ts: int,
-        fragments: list[bytes],
-        meta_at: list[int],
-        nodes: list[str | None],
-        tags: list[str | None],
-        key: str | None,
-        *,
-        gated: bool,
-        delays: Sequence[Delayed] = (),
-    ) -> Commit | None:
-        """All of it is there after a crash, or nothing. `delays`: which of the records are jobs to be kept back."""
+    def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:
+        """Hands over one batch: after a crash all of it is there, or nothing. With `gated`, the commit is done when it
+        (and all before it in its log) is durable; without, there is none to wait for."""
         ...
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
-        """One record without meta or key, that nobody waits for. False, and nothing is taken, where `admit` would raise
-        or has never been asked for this topic."""
+        """An `Appended` of one record without meta or key, not gated. False, and nothing is taken, where `admit` would
+        raise or has never been asked for this topic. Most writes are such, and this costs half."""
         ...
 
-    def delete_records(
-        self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool
-    ) -> Commit | None: ...
-
-    def delete_jobs(
-        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
-    ) -> Commit | None:
-        """Single records of a queue, acked by `node` or moved away."""
+    def seen(self, topic_id: int, seq: int) -> None:
+        """Readers can see the topic up to this seq. Kept where a killed process leaves it."""
         ...
 
-    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> Commit | None: ...
-
-    def reserve(self, topic_id: int, ts: int, ceiling: int) -> Commit | None:
-        """Makes sure no seq up to `ceiling` is given out again, whatever is lost. Always gated."""
-        ...
-
-    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> Commit | None:
-        """Keeps a named cursor; None forgets it. Always gated."""
+    def lane(self, topic_id: int) -> int:
+        """Which log has the operations of the topic. Topics that exchange records share number 0."""
         ...
 
     def barrier_of(self, topic_id: int) -> Commit | None:
-        """Done when everything this topic has handed over so far is durable."""
-        ...
-
-    def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
-        """Notes what the clock has taken, so that a clock that steps back cannot return it."""
+        """Done when everything in the topic's log so far is durable."""
         ...
 
 
@@ -160,64 +86,17 @@ class NoJournal:
     def admit(self, topic_id: int) -> None:
         return None
 
-    def create_topic(
-        self, topic_id: int, ts: int, name: str, config: TopicConfig, ceiling: int, *, gated: bool
-    ) -> None:
-        return None
-
-    def update_config(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None:
-        return None
-
-    def delete_topic(self, topic_id: int, ts: int, dest_ids: Sequence[int] = ()) -> None:
-        return None
-
-    def change_router(self, topic_id: int, ts: int, change: RouterChanged, *, gated: bool) -> None:
-        return None
-
-    def delete_router(self, topic_id: int, ts: int, router_id: int) -> None:
-        return None
-
-    def note_forwarded(self, topic_id: int, seq: int) -> None:
-        return None
-
-    def append(
-        self,
-        topic_id: int,
-        first_seq: int,
-        ts: int,
-        fragments: list[bytes],
-        meta_at: list[int],
-        nodes: list[str | None],
-        tags: list[str | None],
-        key: str | None,
-        *,
-        gated: bool,
-        delays: Sequence[Delayed] = (),
-    ) -> None:
+    def submit(self, operations: Sequence[Operation], *, gated: bool) -> None:
         return None
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
         return True
 
-    def delete_records(self, topic_id: int, ts: int, before_seq: int, match: TagMatch | None, *, gated: bool) -> None:
+    def seen(self, topic_id: int, seq: int) -> None:
         return None
 
-    def delete_jobs(
-        self, topic_id: int, ts: int, seqs: list[int], *, node: str | None, move: str | None, gated: bool
-    ) -> None:
-        return None
-
-    def lease(self, topic_id: int, ts: int, event: NumberedEvent, *, gated: bool) -> None:
-        return None
-
-    def reserve(self, topic_id: int, ts: int, ceiling: int) -> None:
-        return None
-
-    def set_cursor(self, topic_id: int, ts: int, cursor: str, seq: int | None) -> None:
-        return None
+    def lane(self, topic_id: int) -> int:
+        return 0
 
     def barrier_of(self, topic_id: int) -> None:
-        return None
-
-    def watermark(self, topic_id: int, ts: int, ttl_lost_seq: int) -> None:
         return None

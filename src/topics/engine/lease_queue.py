@@ -185,6 +185,8 @@ class LeaseQueue:
             if lease is not None and lease.lease_id == lease_id:
                 self._drop_lease(seq)
                 self.deliveries[seq] -= 1
+                if not self.deliveries[seq]:
+                    del self.deliveries[seq]
                 self._reclaim(seq)
 
     def released(self, seqs: Iterable[int], ready_ms: int) -> None:

@@ -5,17 +5,9 @@ Bounded: beyond `LOSSES_PER_TOPIC_MAX` entries the two oldest of a kind become o
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from topics import limits
-from topics.model.gap import GapReason
-
-
-class Loss(NamedTuple):
-    gap_from: int
-    gap_to: int
-    reason: GapReason
-    ts: int
+from topics.model.gap import GapReason, Loss
 
 
 class LossLedger:

@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from topics import limits
-
-
-class RememberedWrite(NamedTuple):
-    first_seq: int
-    record_count: int
-    at_ms: int
+from topics.model.producer import RememberedWrite
 
 
 class Mark(NamedTuple):
@@ -45,17 +40,6 @@ class Producers:
             del self._marks[oldest]
             self._durable.pop(oldest, None)
         self._marks[name] = mark
-
-    def take_back(self, name: str, last_number: int, record_count: int) -> None:
-        """The write that ended with this number failed, and so did those after it."""
-        mark = self._marks.get(name)
-        if mark is None or mark.last_number < last_number:
-            return
-        if last_number < record_count:
-            del self._marks[name]
-        else:
-            # Whatever it wrote before; which write that was is not known any more.
-            self._marks[name] = Mark(last_number - record_count, "", RememberedWrite(0, 0, 0))
 
     def durable(self, resident_from: int | None) -> Iterator[tuple[str, Mark]]:
         """What outlives the process: writes from `resident_from` on do not."""

@@ -14,17 +14,20 @@ from itertools import islice
 from typing import NamedTuple
 
 from topics import limits
-from topics.clock import Clock
-from topics.engine.engine import Engine
-from topics.engine.journal import Commit, Journal
+from topics.engine.apply import apply_lease
+from topics.engine.dead_letters import DeadLetters
+from topics.engine.flow import Flow
+from topics.engine.journal import Busy, Commit
 from topics.engine.lease_queue import Lease, LeaseQueue
-from topics.engine.moves import Moves
+from topics.engine.records import Records
 from topics.engine.sharing import deal, shares
 from topics.engine.topic import Topic
+from topics.engine.topics import Topics
 from topics.errors import NotAQueue, TopicsError
 from topics.model.config import Durability
 from topics.model.dead_letter import provenance, stored_record, with_provenance
-from topics.model.lease_event import Claimed, Extended, Grant, NumberedEvent, Released
+from topics.model.operation import Claimed, Extended, Grant, Released
+from topics.model.operation import Lease as LeaseEvent
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
@@ -86,18 +89,19 @@ class Redriven(NamedTuple):
 
 
 class Queues:
-    def __init__(self, engine: Engine, clock: Clock, journal: Journal) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._journal = journal
-        self._moves = Moves(engine, clock, journal)
+    def __init__(self, flow: Flow, topics: Topics, records: Records, dead_letters: DeadLetters) -> None:
+        self._flow = flow
+        self._clock = flow.clock
+        self._topics = topics
+        self._records = records
+        self._moves = dead_letters
         self._first_share = 0
         self.on_change: Callable[[Topic], None] = lambda topic: None  # jobs may be claimable that were not
 
     def queue(self, name: str) -> tuple[Topic, LeaseQueue]:
         """The topic as it is now, which has to be a queue, and nobody is about to delete it."""
-        self._engine.await_control(name)
-        topic = self._engine.topic(name, touch=True)
+        self._flow.await_open(name)
+        topic = self._topics.get(name, touch=True)
         return topic, self.swept(topic)
 
     def swept(self, topic: Topic) -> LeaseQueue:
@@ -115,8 +119,8 @@ class Queues:
 
     def claim(self, topic: Topic, claimers: Sequence[Claimer]) -> list[Claim]:
         """Serves all claimers in one pass: what is claimable is divided among them."""
-        self._engine.await_control(topic.name)
-        self._engine.refresh(topic)
+        self._flow.await_open(topic.name)
+        self._topics.refresh(topic)
         queue = self.swept(topic)
         jobs, dead = self._choose(topic, queue, sum(claimer.count_max for claimer in claimers))
         texts = topic.log.texts_of(jobs)
@@ -144,10 +148,11 @@ class Queues:
             hands = deal(jobs, shares(len(jobs), [claimer.count_max for claimer in claimers], self._first_share))
             self._first_share += 1
         grants = self._grants(topic, queue, claimers, hands, now_ms)
-        event = Claimed(topic.event_number + 1, grants, queue.cursor_after(jobs))
+        cursor = queue.cursor_after(jobs)
+        event = Claimed(topic_id=topic.topic_id, ts=now_ms, grants=grants, cursor=cursor)
         connections = [claimer.connection for claimer, hand in zip(claimers, hands, strict=True) if hand]
         commit = self._record(topic, event, gated=self._claims_wait(topic))
-        self._engine.apply_lease_event(topic, event, connections)
+        apply_lease(self._flow.state, topic, event, connections)
         if commit is not None:
             commit.when_done(lambda done: self._unclaim(topic, event, done))
         text_of = dict(zip(jobs, texts, strict=True))
@@ -160,7 +165,7 @@ class Queues:
         dead: list[int] = []
         count = wanted
         deliveries_max = config.max_deliveries
-        if config.dead_letter is None or not (config.auto_create or self._engine.find_topic(config.dead_letter)):
+        if config.dead_letter is None or not (config.auto_create or self._topics.find(config.dead_letter)):
             deliveries_max = 0
         while True:
             chosen = queue.choose(count, topic.log.live_from)
@@ -194,7 +199,7 @@ class Queues:
 
     def _move_dead(self, topic: Topic, records: dict[int, NewRecord]) -> Commit:
         assert topic.config.dead_letter is not None
-        moved = self._moves.start(
+        moved = self._moves.move(
             topic, records, topic.config.dead_letter, dead_letters=True, create=topic.config.auto_create
         )
         moved.when_done(lambda _: self.on_change(topic))
@@ -209,9 +214,7 @@ class Queues:
         if not held:
             return Settled(topic, held, skipped)
         topic.log.prepare(held)
-        resident_from = topic.log.resident_from
-        journalled = resident_from is None or any(seq < resident_from for seq in held)
-        commit = self._engine.delete_jobs(topic, held, node=node, move=None, journalled=journalled)
+        commit = self._records.delete_jobs(topic, held, node)
         if commit is None:
             self.on_change(topic)
         else:
@@ -232,8 +235,9 @@ class Queues:
         held, skipped = _split(queue, node, seqs, lease_ids)
         if not held:
             return Settled(topic, held, skipped)
-        ready_ms = self._clock.now_ms() + delay_ms if delay_ms else 0
-        event = Released(topic.event_number + 1, held, ready_ms)
+        now_ms = self._clock.now_ms()
+        ready_ms = now_ms + delay_ms if delay_ms else 0
+        event = Released(topic_id=topic.topic_id, ts=now_ms, seqs=held, ready_ms=ready_ms)
         return Settled(topic, held, skipped, self._settle(topic, event))
 
     def extend(
@@ -242,15 +246,16 @@ class Queues:
         """Sets the deadline of leases that still hold to `lease_ms` from now."""
         topic, queue = self.queue(name)
         held, skipped = _split(queue, node, seqs, lease_ids, expired=queue.expired)
-        deadline_ms = self._clock.now_ms() + lease_ms
         if not held:
             return Settled(topic, held, skipped)
-        event = Extended(topic.event_number + 1, held, deadline_ms)
+        now_ms = self._clock.now_ms()
+        deadline_ms = now_ms + lease_ms
+        event = Extended(topic_id=topic.topic_id, ts=now_ms, seqs=held, deadline_ms=deadline_ms)
         return Settled(topic, held, skipped, self._settle(topic, event), deadline_ms)
 
-    def _settle(self, topic: Topic, event: Released | Extended) -> Commit | None:
+    def _settle(self, topic: Topic, event: LeaseEvent) -> Commit | None:
         commit = self._record(topic, event, gated=topic.config.leases_durable)
-        self._engine.apply_lease_event(topic, event)
+        apply_lease(self._flow.state, topic, event)
         self.on_change(topic)
         return commit
 
@@ -262,10 +267,12 @@ class Queues:
         seqs = sorted(queue.held_seqs(connection))
         if not seqs:
             return
-        event = Released(topic.event_number + 1, seqs, 0)
-        with suppress(TopicsError):  # a disk that failed: nobody is there to be told, and the leases end all the same
+        event = Released(topic_id=topic.topic_id, ts=self._clock.now_ms(), seqs=seqs)
+        with suppress(
+            TopicsError, Busy
+        ):  # a disk that failed: nobody is there to be told, and the leases end all the same
             self._record(topic, event, gated=False)
-        self._engine.apply_lease_event(topic, event)
+        apply_lease(self._flow.state, topic, event)
         self.on_change(topic)
 
     # Looking
@@ -288,13 +295,13 @@ class Queues:
         dead = self._dead_letters(topic)
         if dead is None:
             return Redriven(0, to_seq, None)
-        self._engine.refresh(dead)
+        self._topics.refresh(dead)
         records: dict[int, NewRecord] = {}
         last_seq = to_seq
         looked_at = dead.log.live_from(after_seq + 1, limits.REDRIVE_LOOK_MAX)
         if len(looked_at) == limits.REDRIVE_LOOK_MAX:
             last_seq = min(looked_at[-1], to_seq)
-        moving = {seq for move in dead.moves.values() for seq in move.seqs}
+        moving = self._moves.moving(dead)
         leased = {} if dead.queue is None else dead.queue.leases
         for seq, text in zip(looked_at, dead.log.texts_of(looked_at), strict=True):
             if seq > to_seq:
@@ -310,19 +317,20 @@ class Queues:
                     break
         if not records:
             return Redriven(0, last_seq, None)
-        commit = self._moves.start(dead, records, topic.name, dead_letters=False, create=False)
+        commit = self._moves.move(dead, records, topic.name, dead_letters=False, create=False)
         commit.when_done(lambda _: self.on_change(dead))
         return Redriven(len(records), last_seq, commit)
 
     def _dead_letters(self, topic: Topic) -> Topic | None:
         name = topic.config.dead_letter
-        return None if name is None or topic.deleted else self._engine.find_topic(name)
+        return None if name is None or topic.deleted else self._topics.find(name)
 
-    def _record(self, topic: Topic, event: NumberedEvent, *, gated: bool) -> Commit | None:
+    def _record(self, topic: Topic, event: LeaseEvent, *, gated: bool) -> Commit | None:
+        """Leases do not queue: they are applied at once, and taken back if the disk fails."""
+        self._flow.admit(topic)
         if not topic.log.outlives_process:
             return None  # as little as the jobs
-        self._journal.admit(topic.topic_id)
-        return self._journal.lease(topic.topic_id, self._clock.now_ms(), event, gated=gated)
+        return self._flow.journal.submit([event], gated=gated)
 
     @staticmethod
     def _claims_wait(topic: Topic) -> bool:

@@ -1,4 +1,4 @@
-"""All topics by name, and their names in order for listing."""
+"""All topics by name and by id, and their names in order for listing."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -7,6 +7,9 @@ from topics.engine.topic import Topic
 
 
 class Registry:
+    """Of two topics with one name, the one of the higher id has it: logs are read one after the other, so a topic may
+    still be there when its successor is made."""
+
     __slots__ = ("_by_id", "_names", "by_name")
 
     def __init__(self) -> None:
@@ -26,14 +29,23 @@ class Registry:
     def by_id(self, topic_id: int) -> Topic | None:
         return self._by_id.get(topic_id)
 
-    def add(self, topic: Topic) -> None:
-        self.by_name[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
-        insort(self._names, topic.name)
+    def replaced(self) -> list[Topic]:
+        """Those whose name another one has."""
+        return [topic for topic in self._by_id.values() if self.by_name[topic.name] is not topic]
 
-    def remove(self, name: str) -> None:
-        del self._by_id[self.by_name.pop(name).topic_id]
-        del self._names[bisect_left(self._names, name)]
+    def add(self, topic: Topic) -> None:
+        self._by_id[topic.topic_id] = topic
+        other = self.by_name.get(topic.name)
+        if other is None:
+            insort(self._names, topic.name)
+        if other is None or other.topic_id < topic.topic_id:
+            self.by_name[topic.name] = topic
+
+    def remove(self, topic: Topic) -> None:
+        del self._by_id[topic.topic_id]
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+            del self._names[bisect_left(self._names, topic.name)]
 
     def names_after(self, after: str, prefixes: tuple[str, ...]) -> Iterator[str]:
         return names_after(self._names, after, prefixes)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from topics.engine.block import Batch
 from topics.engine.topic import Topic
 from topics.errors import RecordTooLarge, TopicFull
 from topics.model.config import Discard
+from topics.model.record import Batch
 
 
 def check_caps(topic: Topic, batch: Batch) -> None:
@@ -28,7 +28,7 @@ def check_caps(topic: Topic, batch: Batch) -> None:
             cap_records=config.cap_records,
             cap_bytes=config.cap_bytes,
         )
-    held_count, held_bytes = log.count + topic.staged_count, log.bytes + topic.staged_bytes
+    held_count, held_bytes = log.count + topic.pending_count, log.bytes + topic.pending_bytes
     if reject and (
         (config.cap_records and held_count + count > config.cap_records)
         or (config.cap_bytes and held_bytes + batch.total_bytes > config.cap_bytes)
@@ -50,9 +50,9 @@ def those_that_fit(topic: Topic, sizes: Sequence[int], bytes_free: int) -> list[
     count_free = len(sizes)
     if config.discard is Discard.REJECT:
         if config.cap_records:
-            count_free = config.cap_records - log.count - topic.staged_count
+            count_free = config.cap_records - log.count - topic.pending_count
         if config.cap_bytes:
-            bytes_free = min(bytes_free, config.cap_bytes - log.bytes - topic.staged_bytes)
+            bytes_free = min(bytes_free, config.cap_bytes - log.bytes - topic.pending_bytes)
     fitting: list[int] = []
     for position, size in enumerate(sizes):
         if len(fitting) < count_free and size <= bytes_free and (not config.cap_bytes or size <= config.cap_bytes):

@@ -5,11 +5,10 @@ every topic on one has its source on it, too.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from topics.engine.registry import names_after
-from topics.engine.router import Router
-from topics.engine.topic import Topic
+from topics.engine.topic import Router, Topic
 
 
 def source_of(topic: Topic) -> Topic | None:
@@ -36,6 +35,12 @@ def ring_with(source: Topic, dest: Topic) -> list[Topic]:
     return chain[: chain.index(dest) + 1] if dest in chain else []
 
 
+def around(source: Topic, dest: Topic) -> tuple[Topic, ...]:
+    """The topics a router between these changes: both, and all on the cycle it closes or opens, where copies count
+    their hops from then on, or no more."""
+    return tuple(dict.fromkeys((source, dest, *ring_with(source, dest))))
+
+
 def ring_of(topic: Topic) -> int:
     """How many topics are on the cycle this one is on; 0 when on none."""
     for router in topic.inbound.values():
@@ -43,57 +48,33 @@ def ring_of(topic: Topic) -> int:
     return 0
 
 
-def attach(router: Router) -> None:
-    """Joins its topics, and says nothing of cycles."""
-    router.dest.inbound[router.router_id] = router
-    router.source.outbound[router.router_id] = router
-
-
-def detach(router: Router) -> None:
-    router.dest.inbound.pop(router.router_id, None)
-    router.source.outbound.pop(router.router_id, None)
-
-
 def link(router: Router) -> None:
     """The router begins to work."""
-    attach(router)
-    _mark_ring(router)
-
-
-def unlink(router: Router) -> None:
-    detach(router)
-    if router.ring and source_of(router.dest) is None:
-        # It was the only one that closed the ring.
-        chain = [router.dest, *upstream(router.source)]
-        for topic in chain:
-            topic.hops.clear()
-            for each in topic.inbound.values():
-                each.ring = 0
-
-
-def mark_rings(routers: Iterable[Router]) -> None:
-    """Finds all rings anew."""
-    routers = list(routers)
-    for router in routers:
-        router.ring = 0
-    for router in routers:
-        _mark_ring(router)
-        if not router.ring:
-            router.dest.hops.clear()
-
-
-def _mark_ring(router: Router) -> None:
+    router.dest.inbound[router.router_id] = router
+    router.source.outbound[router.router_id] = router
     members = ring_with(router.source, router.dest)
     for topic in members:
         for each in topic.inbound.values():
             each.ring = len(members)
 
 
+def unlink(router: Router) -> None:
+    router.dest.inbound.pop(router.router_id, None)
+    router.source.outbound.pop(router.router_id, None)
+    if router.ring and source_of(router.dest) is None:
+        # It was the only one that closed the ring.
+        for topic in [router.dest, *upstream(router.source)]:
+            topic.hops.clear()
+            for each in topic.inbound.values():
+                each.ring = 0
+
+
 class RouterRegistry:
-    __slots__ = ("_by_name", "_names")
+    __slots__ = ("_by_id", "_by_name", "_names")
 
     def __init__(self) -> None:
         self._by_name: dict[str, Router] = {}
+        self._by_id: dict[int, Router] = {}
         self._names: list[str] = []
 
     def __len__(self) -> int:
@@ -105,13 +86,16 @@ class RouterRegistry:
     def get(self, name: str) -> Router | None:
         return self._by_name.get(name)
 
+    def by_id(self, router_id: int) -> Router | None:
+        return self._by_id.get(router_id)
+
     def add(self, router: Router) -> None:
-        self._by_name[router.name] = router
+        self._by_name[router.name] = self._by_id[router.router_id] = router
         insort(self._names, router.name)
 
-    def remove(self, name: str) -> None:
-        del self._by_name[name]
-        del self._names[bisect_left(self._names, name)]
+    def remove(self, router: Router) -> None:
+        del self._by_name[router.name], self._by_id[router.router_id]
+        del self._names[bisect_left(self._names, router.name)]
 
     def after(self, name: str, prefixes: tuple[str, ...]) -> Iterator[Router]:
         """Routers named after `name` that begin with one of `prefixes`, in the order of their names."""

@@ -1,71 +1,36 @@
-"""One topic: its identity, configuration, log, remembered keys and recency clocks.
+"""One topic, and the routers that join topics: identity, configuration, log, keys, queue, recency.
 
-Between assigned and published: a write to an `fsync` topic has its seqs (`assigned_seq`) but is *staged*,
-invisible, until it is durable. `log.head_seq` is the last published one.
+Between decided and applied: an operation that waits for the disk is *in flight*. Its records have their seqs
+(`assigned_seq`) and nobody sees them; `log.head_seq` is the last seq somebody can see. What is in flight happens in the
+order it was decided in, which is the order of the log (`flow.py`).
 """
 
-from array import array
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from topics import limits
-from topics.engine.block import Batch
 from topics.engine.idempotency import IdempotencyKeys
 from topics.engine.journal import Commit
 from topics.engine.lease_queue import LeaseQueue
 from topics.engine.losses import LossLedger
 from topics.engine.priority import effective_priority
+from topics.engine.producers import Mark
 from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability, TopicConfig, TopicType
-from topics.model.gap import GapReason
-from topics.model.lease_event import Delayed
-from topics.model.tag_match import TagMatch
-
-if TYPE_CHECKING:
-    from topics.engine.router import Router
+from topics.model.image import NamedCursor
+from topics.model.operation import ConfigChanged, JobsDeleted, Operation, RecordsDeleted
+from topics.model.producer import RememberedWrite
+from topics.model.router import RouterSettings
 
 
-class Staged(NamedTuple):
-    """A write that has its seqs and waits for its commit: a client's, or copies of a router that come after one.
+class InFlight:
+    """Operations that are one batch of the log, decided and not applied yet, and the topics they change."""
 
-    `timestamps`: of copies, which have their own. `lost`: no records, but a seq whose record a router cannot have.
-    `routers_before`: cursor and count of each router before that, by id."""
+    __slots__ = ("commit", "operations", "topics")
 
-    batch: Batch
-    ts: int
-    key: str | None
-    commit: Commit
-    delays: Sequence[Delayed] = ()
-    timestamps: "array[int] | None" = None
-    lost: GapReason | None = None
-    routers_before: dict[int, tuple[int, int]] | None = None
-
-
-class NamedCursor(NamedTuple):
-    """How far somebody has read, kept for them under a name."""
-
-    seq: int
-    updated_ts: int
-
-
-class Move(NamedTuple):
-    """Records on their way to another topic."""
-
-    seqs: list[int]
-    dest_id: int
-    dead_letters: bool
-
-
-class Removal(NamedTuple):
-    """Which records a delete takes: those of `seqs`, or those before a seq, with a `match` only the ones it matches."""
-
-    before_seq: int = 0
-    match: TagMatch | None = None
-    seqs: frozenset[int] = frozenset()
-
-    def takes(self, seq: int, tag: str | None) -> bool:
-        return seq in self.seqs or (seq < self.before_seq and (self.match is None or self.match.matches(tag)))
+    def __init__(self, operations: tuple[Operation, ...], topics: tuple["Topic", ...], commit: Commit) -> None:
+        self.operations = operations
+        self.topics = topics
+        self.commit = commit
 
 
 class Topic:
@@ -78,30 +43,29 @@ class Topic:
         "ceiling",
         "ceiling_margin",
         "config",
-        "config_version",
         "cursors",
         "deleted",
+        "due_ms",
         "durable_seq",
-        "event_number",
-        "held",
+        "exchange",
+        "expired_ms",
         "hops",
+        "in_flight",
         "inbound",
         "keys",
         "last_read_ts",
         "last_write_ts",
         "log",
         "losses",
-        "moves",
         "name",
-        "noted_ttl_seq",
         "outbound",
+        "pending_bytes",
+        "pending_count",
+        "pending_keys",
+        "pending_producers",
         "plain",
         "queue",
-        "removals",
         "requested_ceiling",
-        "staged",
-        "staged_bytes",
-        "staged_count",
         "strong_readers",
         "topic_id",
     )
@@ -110,34 +74,37 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.configure(config)
-        self.config_version = 0  # how often it was changed
         self.log = log
+        self.exchange = False  # it exchanges records with other topics: its history is in their log
         self.keys = IdempotencyKeys()
         self.cursors: dict[str, NamedCursor] = {}
         self.losses = LossLedger()
         self.queue = LeaseQueue() if config.type is TopicType.QUEUE else None
-        self.event_number = 0  # of the last lease event applied
-        self.moves: dict[str, Move] = {}  # under way, by the idempotency key of their copies
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.deleted = False
-        self.assigned_seq = log.head_seq
-        self.assigned_ts = log.last_ts
-        self.staged: deque[Staged] = deque()
-        self.staged_count = 0
-        self.staged_bytes = 0
         self.ceiling = 0  # no seq up to here is given out again after a crash
-        self.requested_ceiling = 0  # ceiling once the reservation under way is durable
-        self.ceiling_margin = limits.SEQ_RESERVATION_MIN // 2  # so close to the ceiling a higher one is asked for
-        self._reserved_at_ms = 0
-        self.noted_ttl_seq = 0  # the last log.ttl_lost_seq the journal knows
         self.inbound: dict[int, Router] = {}  # routers that copy into this topic, by id, in the order they were made
         self.outbound: dict[int, Router] = {}  # routers that copy from it
         self.hops: dict[int, int] = {}  # of copies on a cycle, until they are dealt with there
-        self.held = 0  # operations under way before which nothing may be copied into it
-        self.removals: list[Removal] = []  # deletes under way: what they take is not copied from it any more
-        self.strong_readers = 0  # who may see a record only once it is durable
-        self.durable_seq = 0  # kept while there are strong readers
+        # What is decided and not applied yet.
+        self.in_flight: deque[InFlight] = deque()
+        self.assigned_seq = log.head_seq
+        self.assigned_ts = log.last_ts
+        self.pending_count = 0
+        self.pending_bytes = 0
+        self.pending_keys: dict[str, RememberedWrite] = {}
+        self.pending_producers: dict[str, Mark] = {}
+        # Reservations of seqs.
+        self.requested_ceiling = 0  # ceiling once the reservation under way is durable
+        self.ceiling_margin = limits.SEQ_RESERVATION_MIN // 2  # so close to the ceiling a higher one is asked for
+        self._reserved_at_ms = 0
+        # The clock.
+        self.expired_ms = 0  # when its TTL last took something; 0 when the log says so
+        self.due_ms = 0  # when its TTL takes something next, at the earliest; 0 when that is not watched
+        # Readers who may see a record only once it is durable.
+        self.strong_readers = 0
+        self.durable_seq = 0  # kept while there are such readers
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
@@ -146,22 +113,18 @@ class Topic:
             config.cap_records or config.cap_bytes or config.ttl_ms or config.durability is Durability.FSYNC
         )
 
-    def expire(self, now_ms: int, *, wait: bool) -> None:
-        """Lets the clock take what the TTL says is gone."""
-        if self.config.ttl_ms:
-            # Expired: now - ts > ttl.
-            self.log.expire(now_ms - self.config.ttl_ms, wait=wait)
+    def will_delete(self, seq: int, tag: str | None) -> bool:
+        """Whether something in flight deletes this record."""
+        return any(
+            operation.takes(seq, tag)
+            for flight in self.in_flight
+            for operation in flight.operations
+            if isinstance(operation, RecordsDeleted | JobsDeleted) and operation.topic_id == self.topic_id
+        )
 
-    def stage(self, staged: Staged) -> None:
-        self.staged.append(staged)
-        self.staged_count += len(staged.batch.fragments)
-        self.staged_bytes += staged.batch.total_bytes
-
-    def unstage(self) -> Staged:
-        staged = self.staged.popleft()
-        self.staged_count -= len(staged.batch.fragments)
-        self.staged_bytes -= staged.batch.total_bytes
-        return staged
+    def is_changing(self) -> bool:
+        """Whether something in flight changes its configuration."""
+        return any(isinstance(operation, ConfigChanged) for flight in self.in_flight for operation in flight.operations)
 
     def next_ceiling(self, last_seq: int, now_ms: int) -> int | None:
         """The ceiling to ask for before `last_seq` is given out, if it is time to ask.
@@ -178,3 +141,55 @@ class Topic:
 
     def effective_priority(self, now_ms: int) -> int:
         return effective_priority(self.config, now_ms, self.last_read_ts)
+
+
+class Router:
+    """A rule that copies the records of one topic, its source, into another, its dest.
+
+    `cursor`: the last seq of the source that is dealt with; it moves together with the dest's log, never alone.
+    `decided`: the same with what is in flight. `logged`: how far the log says it is. `ring`: how many topics are on the
+    cycle it is part of; 0 when on none. `unsure`: originals were deleted before it copied them, and what it copies next
+    is seen only once the log says so, durably.
+    """
+
+    __slots__ = (
+        "created_ts",
+        "cursor",
+        "decided",
+        "dest",
+        "forwarded_total",
+        "logged",
+        "name",
+        "ring",
+        "router_id",
+        "settings",
+        "source",
+        "unsure",
+    )
+
+    def __init__(
+        self,
+        router_id: int,
+        name: str,
+        source: Topic,
+        dest: Topic,
+        settings: RouterSettings,
+        created_ts: int,
+        cursor: int,
+        forwarded_total: int = 0,
+    ) -> None:
+        self.router_id = router_id
+        self.name = name
+        self.source = source
+        self.dest = dest
+        self.settings = settings
+        self.created_ts = created_ts
+        self.cursor = self.decided = self.logged = cursor
+        self.forwarded_total = forwarded_total
+        self.ring = 0
+        self.unsure = False
+
+    @property
+    def lag(self) -> int:
+        """How many seqs of the source are still to be dealt with."""
+        return max(self.source.log.head_seq - self.cursor, 0)

@@ -10,16 +10,16 @@ Time comes in as an argument; nothing here knows a clock, a name or a configurat
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from topics import limits
-from topics.engine.block import AnyBlock, Batch, Block
+from topics.engine.block import AnyBlock, Block
 from topics.engine.journal import Busy
-from topics.model.capture import Columns
 from topics.model.gap import Gap, GapReason, LostRange
 from topics.model.read_options import ReadOptions
+from topics.model.record import Batch, Columns
 from topics.model.tag_match import TagMatch
 
 _WHOLE = ReadOptions(limit=1, bytes_max=1, include_tags=True)
@@ -86,6 +86,12 @@ class TopicLog:
     @property
     def evict_floor(self) -> int:
         return max(self.cap_lost_seq, self.ttl_lost_seq, self.crash_lost_seq, self.source_trim_lost_seq) + 1
+
+    @property
+    def oldest_ts(self) -> int:
+        """A time that no live record is older than. There has to be one."""
+        block = self.blocks[0]
+        return block.ts(max(self.earliest_seq - block.first_seq, 0)) if block.ready else block.first_ts
 
     # Writing
 
@@ -161,6 +167,19 @@ class TopicLog:
     def is_resident(self, block: AnyBlock) -> bool:
         return self.resident_from is not None and block.first_seq >= self.resident_from
 
+    def drop_resident(self) -> None:
+        """Records that were never written are lost with their process."""
+        if self.resident_from is not None and self.head_seq >= self.resident_from:
+            head_seq = self.head_seq
+            while self.blocks and self.blocks[-1].first_seq >= self.resident_from:
+                block = self.blocks.pop()
+                self._block_starts.pop()
+                self.count -= block.live_count
+                self.bytes -= block.live_bytes
+            self.head_seq = self.resident_from - 1
+            self.lost_ranges = [lost for lost in self.lost_ranges if lost.last <= self.head_seq]
+            self.lose(self.resident_from, head_seq)
+
     # Losing and removing
 
     def lose(self, first_seq: int, last_seq: int, reason: GapReason = GapReason.CRASH) -> None:
@@ -172,24 +191,43 @@ class TopicLog:
         self.head_seq = last_seq
         self._advance()
 
-    def evict(self, records_max: int, bytes_max: int) -> None:
-        """Evicts the oldest live records until both caps hold; 0 is no cap."""
-        while self.count and ((records_max and self.count > records_max) or (bytes_max and self.bytes > bytes_max)):
-            block = self.blocks[0]
-            if not block.ready:
-                # Writes never wait for the cold tier: over the cap until the block has been fetched.
-                self._fetch(block)
-                return
+    def beyond_cap(self, records_max: int, bytes_max: int, *, cold: bool) -> int:
+        """The last record that has to go so that both caps hold; 0 when they do. A cap of 0 is none. Without `cold` it
+        stops before the cold tier, at hand or not: what is taken there is an operation of its own. With it, it may
+        raise `Busy`."""
+        count, size, through_seq = self.count, self.bytes, 0
+        for block in self.blocks:
+            if not ((records_max and count > records_max) or (bytes_max and size > bytes_max)):
+                break
+            if block.cold:
+                if not cold:
+                    break
+                block.prepare()
+            if not block.live_count:
+                continue
             # The last live record of this block would go too: then all of them, at once.
-            if (records_max and self.count - block.live_count >= records_max) or (
-                bytes_max and self.bytes - block.live_bytes >= bytes_max
+            if (records_max and count - block.live_count >= records_max) or (
+                bytes_max and size - block.live_bytes >= bytes_max
             ):
-                self.cap_lost_seq = block.first_seq + block.last_live()
-                self._drop_first_block()
-            else:
-                self.cap_lost_seq = self.earliest_seq
-                self._kill(block, self.earliest_seq - block.first_seq)
-            self._advance()
+                through_seq = block.first_seq + block.last_live()
+                count -= block.live_count
+                size -= block.live_bytes
+                continue
+            position = max(self.earliest_seq - block.first_seq, 0)
+            while (records_max and count > records_max) or (bytes_max and size > bytes_max):
+                position = block.first_live(position)
+                through_seq = block.first_seq + position
+                count -= 1
+                size -= block.size(position)
+                position += 1
+            break
+        return through_seq
+
+    def evict_through(self, last_seq: int) -> None:
+        """A cap takes every live record up to `last_seq`."""
+        if last_seq >= self.earliest_seq:
+            self.cap_lost_seq = last_seq
+            self._remove_below(last_seq + 1, deleted=False)
 
     def expire(self, oldest_ts: int, *, wait: bool) -> None:
         """Expires every live record older than `oldest_ts`.
@@ -203,7 +241,7 @@ class TopicLog:
             if oldest_ts <= block.last_ts and not block.ready:
                 if wait:
                     block.prepare()
-                self._fetch(block)
+                _fetch(block)
                 return
             expired = len(block) if oldest_ts > block.last_ts else block.expired_before(oldest_ts)
             start = self.earliest_seq - block.first_seq
@@ -218,11 +256,6 @@ class TopicLog:
                         self._kill(block, position)
                         self.ttl_lost_seq = block.first_seq + position
             self._advance()
-
-    def expire_through(self, last_seq: int) -> None:
-        """Expires every live record up to `last_seq`, which is known to be gone."""
-        self.ttl_lost_seq = max(self.ttl_lost_seq, min(last_seq, self.head_seq))
-        self._remove_below(last_seq + 1, deleted=False)
 
     def delete_before(self, before_seq: int) -> int:
         """Deletes every live record below `before_seq`; returns how many there were."""
@@ -265,11 +298,6 @@ class TopicLog:
         self._advance()
         return before - self.count
 
-    @staticmethod
-    def _fetch(block: AnyBlock) -> None:
-        with suppress(Busy):
-            block.prepare()
-
     def prepare_delete(self, before_seq: int) -> None:
         """Raises `Busy` while a delete below `before_seq` would have to wait for slow storage."""
         for block in self.blocks:
@@ -304,14 +332,6 @@ class TopicLog:
                 self.crash_lost_seq = passed.last
             else:
                 self.source_trim_lost_seq = passed.last
-
-    def recount(self, count: Callable[[AnyBlock, int], None]) -> None:
-        """Has every block counted anew, without its positions before earliest_seq, and takes over what comes of it."""
-        for block in self.blocks:
-            count(block, min(max(self.earliest_seq - block.first_seq, 0), len(block)))
-        self.count = sum(block.live_count for block in self.blocks)
-        self.bytes = sum(block.live_bytes for block in self.blocks)
-        self._advance()
 
     # Looking up single records
 
@@ -483,6 +503,11 @@ class TopicLog:
         if gap is None:
             next_from_seq = max(next_from_seq, from_seq)
         return ReadBatch(found, next_from_seq, gap, scanned, cold_count)
+
+
+def _fetch(block: AnyBlock) -> None:
+    with suppress(Busy):
+        block.prepare()
 
 
 def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:

@@ -32,3 +32,12 @@ class Gap(NamedTuple):
     @property
     def missed_estimate(self) -> int:
         return self.gap_to - self.gap_from + 1
+
+
+class Loss(NamedTuple):
+    """Seqs that were lost, why, and when that was last seen to go on."""
+
+    gap_from: int
+    gap_to: int
+    reason: GapReason
+    ts: int

@@ -4,7 +4,7 @@ Its last write is remembered under a key that no key of a client can be, since t
 of the last record, and a hash of that record, by which a repetition that is none is found out.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 from xxhash import xxh3_64_hexdigest
@@ -55,3 +55,11 @@ def _check(field: str, text: str) -> None:
         )
     if _SEPARATOR in text:
         raise InvalidRequest.in_field(field, "holds a NUL character; leave it out")
+
+
+class RememberedWrite(NamedTuple):
+    """The seqs a key, or a producer's number, was used for, and when."""
+
+    first_seq: int
+    record_count: int
+    at_ms: int

@@ -9,7 +9,8 @@ serves every reader; the rarer renderings (with the tag, without meta) are cut f
 the keys is therefore part of this module's contract: `meta`, when present, comes last.
 """
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
@@ -40,6 +41,45 @@ class NewRecord(Struct, gc=False):
     node: str | None = None
     meta: Raw | UnsetType = UNSET
     delay_ms: Delay = 0
+
+
+class Batch(Struct, gc=False):
+    """Records of one write, or of several in a row, in columns. All lists have the same length.
+
+    `payloads`: what the disk keeps of each; empty for copies, which no log has.
+    `has_delays`: some are jobs that are not to be claimed yet.
+    """
+
+    fragments: list[bytes]
+    sizes: list[int]
+    nodes: list[str | None]
+    tags: list[str | None]
+    meta_at: list[int]
+    total_bytes: int
+    payloads: Sequence[bytes | Raw] = ()
+    has_delays: bool = False
+
+    def part(self, start: int, stop: int) -> "Batch":
+        sizes = self.sizes[start:stop]
+        return Batch(
+            self.fragments[start:stop],
+            sizes,
+            self.nodes[start:stop],
+            self.tags[start:stop],
+            self.meta_at[start:stop],
+            sum(sizes),
+            self.payloads[start:stop],
+        )
+
+
+class Columns(NamedTuple):
+    """Consecutive records of a log, a dead one without fragment."""
+
+    fragments: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    meta_at: Sequence[int]
+    nodes: Sequence[str | None]
+    tags: Sequence[str | None]
 
 
 class _Origin(Struct, gc=False):

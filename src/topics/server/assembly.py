@@ -30,10 +30,8 @@ from topics.delivery.hub import CallLater, Hub
 from topics.delivery.long_poll import LongPolls
 from topics.delivery.watch_session import WatchSessions
 from topics.engine.admission import WriteLimits
-from topics.engine.control import EngineLimits
-from topics.engine.engine import Engine
+from topics.engine.engine import Engine, EngineLimits
 from topics.engine.journal import Commit
-from topics.engine.queues import Queues
 from topics.server.encoders import Encoders
 from topics.server.metrics import LiveMetrics, ServerMetrics
 from topics.server.pressure import Pressure
@@ -111,15 +109,15 @@ def assemble(
 ) -> Server:
     """`deliver` runs a call on the thread that owns the engine, `at_turn_end` when that is done with what is at hand,
     `call_later` after a while."""
-    engine, journal, store = assemble_core(settings, clock, disk, deliver, at_turn_end)
+    engine, _, store = assemble_core(settings, clock, disk, deliver, at_turn_end)
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)
-    engine.on_change = hub.changed
+    engine.state.on_change = hub.changed
     forwarder = Forwarder(engine, clock, governor, call_later)
-    engine.on_forwardable = forwarder.forwardable
+    engine.state.on_forwardable = forwarder.forwardable
     long_polls = LongPolls(engine, clock, hub)
-    queues = Queues(engine, clock, journal)
+    queues = engine.queues
     desk = ClaimDesk(queues, hub, clock, call_later)
     live = LiveConnections(settings.sse_connections_max, settings.sse_connections_per_key_max)
     sessions = WatchSessions(clock, settings.watch_sessions_max)

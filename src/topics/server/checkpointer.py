@@ -2,10 +2,10 @@
 
 The order, and why:
 
-    barrier       everything handed to the WAL so far is durable and published; its lsns are what the snapshot absorbs
-    capture       the changed topics as they are now: at least all that
-    barrier       what was captured is in the WAL too, so no delete byte is set for a delete that could be lost
-    write         on a thread: segments, delete bytes, cold tier, snapshot
+    quiet         everything handed to the WAL so far is applied; what comes next waits for the next step, one sync long
+    capture       in that instant: the changed topics as they are, and the lsns up to which the snapshot absorbs the WAL
+    barrier       what was captured is in the WAL, so that an older snapshot and the WAL give the same
+    write         on a thread: segments, cold tier, snapshot, then delete bytes that two snapshots list
     settle        logs learn which of their blocks are on disk; WAL files the previous snapshot absorbed go
 """
 
@@ -17,12 +17,12 @@ from topics import limits
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.engine.block import AnyBlock, Block
-from topics.engine.capture import capture, settle
 from topics.engine.engine import Engine
+from topics.engine.image import capture, settle
 from topics.engine.journal import Commit
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed
-from topics.model.capture import TopicCapture
+from topics.model.image import TopicCapture
 from topics.storage.checkpoint import CheckpointResult, Checkpoints
 from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.journal import DiskJournal
@@ -33,17 +33,18 @@ log = logging.getLogger("topics.checkpoint")
 
 
 class Progress:
-    """A checkpoint under way."""
+    """A checkpoint under way. `captured` is done when everything below is taken, all in one instant."""
 
-    __slots__ = ("captures", "changed", "lsns", "next_topic_id", "removed", "wal_bytes")
+    __slots__ = ("captured", "captures", "changed", "lsns", "next_id", "removed", "wal_bytes")
 
-    def __init__(self, lsns: dict[str, int], wal_bytes: int) -> None:
-        self.lsns = lsns
-        self.wal_bytes = wal_bytes
+    def __init__(self) -> None:
+        self.captured = Commit()
+        self.lsns: dict[str, int] = {}
+        self.wal_bytes = 0
         self.changed: list[Topic] = []
         self.removed: list[int] = []
         self.captures: list[TopicCapture] = []
-        self.next_topic_id = 1
+        self.next_id = 1
 
 
 class Checkpointer:
@@ -65,6 +66,7 @@ class Checkpointer:
         self._checkpoints: Checkpoints | None = None
         self._shard_names: list[str] = []
         self._stale_shards: list[str] = []
+        self._new_shards = False
         self._stale_lsns: dict[str, int] = {}
         self._absorbed: dict[str, int] | None = None
         self._under_way: asyncio.Task[bool] | None = None
@@ -73,10 +75,18 @@ class Checkpointer:
         self.last_failure: StorageError | StorageFailed | None = None
 
     def open(
-        self, checkpoints: Checkpoints, shard_names: list[str], stale_shards: list[str], stale_lsns: dict[str, int]
+        self,
+        checkpoints: Checkpoints,
+        shard_names: list[str],
+        stale_shards: list[str],
+        stale_lsns: dict[str, int],
+        *,
+        new_shards: bool,
     ) -> None:
         """`stale_shards`: those of a shard count that is no more that have files; they go at the second checkpoint.
-        `stale_lsns`: how far those were replayed, which every snapshot has to say as long as they may be found."""
+        `stale_lsns`: how far those were replayed, which every snapshot has to say as long as they may be found.
+        `new_shards`: there are some that the last snapshot does not know."""
+        self._new_shards = new_shards
         self._checkpoints = checkpoints
         self._shard_names = shard_names
         self._stale_shards = stale_shards
@@ -86,17 +96,22 @@ class Checkpointer:
     def first_checkpoints(self) -> int:
         """How many are due before anything is served: one, and after a change of the shard count another one, so
         that no snapshot is left whose frames are spread over old and new shards."""
-        return 2 if self._stale_shards else 1
+        return 2 if self._stale_shards or self._new_shards else 1
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether records are listed as deleted that the next checkpoint marks so in their files."""
+        return self._checkpoints is not None and self._checkpoints.has_listed
 
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
         waited_s = 0.0
-        blocks_filled = self._engine.blocks_filled
+        blocks_filled = self._engine.state.blocks_filled
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
             waited_s += limits.CHECKPOINT_POLL_S
             written = self._wal_bytes() - self._wal_bytes_absorbed
-            filled = self._engine.blocks_filled
+            filled = self._engine.state.blocks_filled
             if (
                 written >= limits.CHECKPOINT_WAL_BYTES
                 or waited_s >= limits.CHECKPOINT_INTERVAL_S
@@ -123,8 +138,7 @@ class Checkpointer:
         progress = self.begin()
         loop = asyncio.get_running_loop()
         try:
-            await self._barrier()
-            self.capture(progress)
+            await committed(progress.captured)
             await self._barrier()
             result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
         except (StorageError, StorageFailed) as error:
@@ -134,43 +148,50 @@ class Checkpointer:
         self.settle(progress, result)
         return True
 
-    # The steps of a checkpoint. Between the first three, everything handed to the WAL has to become durable.
+    # The steps of a checkpoint
 
     def begin(self) -> Progress:
-        """Notes up to where the WAL will be absorbed."""
-        shards = zip(self._shard_names, self._journal.shards, strict=True)
-        lsns = self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
-        return Progress(lsns, self._wal_bytes())
-
-    def capture(self, progress: Progress) -> None:
-        """Takes the changed topics as they are, with what their routers have for them."""
+        """Has everything captured as soon as nothing is in flight."""
+        progress = Progress()
         self._engine.forward_pending()
-        progress.changed, progress.removed = self._engine.take_changes()
+        self._engine.flow.when_quiet(lambda: self._capture(progress))
+        return progress
+
+    def _capture(self, progress: Progress) -> None:
+        """Takes the changed topics as they are: one instant of the log."""
+        shards = zip(self._shard_names, self._journal.shards, strict=True)
+        progress.lsns = self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
+        progress.wal_bytes = self._wal_bytes()
+        state = self._engine.state
+        progress.changed, progress.removed = state.take_changes()
         now_ms = self._clock.now_ms()
         progress.captures = [capture(topic, now_ms, self._block_age_ms_max) for topic in progress.changed]
-        progress.next_topic_id = self._engine.next_topic_id
+        progress.next_id = state.next_id
+        progress.captured.resolve(None, 0)
 
     def write(self, progress: Progress, *, clean: bool) -> CheckpointResult:
         """Runs on the worker's thread: segments and snapshot, then what the snapshot before needed goes."""
         assert self._checkpoints is not None, "open first"
         result = self._checkpoints.write(
-            progress.captures, progress.removed, progress.next_topic_id, progress.lsns, clean=clean
+            progress.captures, progress.removed, progress.next_id, progress.lsns, clean=clean
         )
         if self._absorbed is not None and self._stale_shards:
             try:
                 self._checkpoints.remove_shards(self._stale_shards)
             except DiskFailed as failure:
-                return result._replace(removal_failure=failure)
+                return result._replace(failure=failure)
             self._stale_shards = []
         return result
 
     def settle(self, progress: Progress, result: CheckpointResult) -> None:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
-        if result.removal_failure is not None:
-            log.error("what is no longer needed could not be removed: %s", result.removal_failure.message)
+        if result.failure is not None:
+            log.error("what is deleted could not be marked or removed: %s", result.failure.message)
         for topic, captured in zip(progress.changed, progress.captures, strict=True):
             for block in captured.blocks:
                 settle(topic, block, self._seal)
+        for (topic_id, first_seq), positions in result.flagged.items():
+            self._flagged(topic_id, first_seq, positions)
         for topic_id, first_seq in result.moved:
             self._move(topic_id, first_seq)
         if self._absorbed is not None:
@@ -183,7 +204,7 @@ class Checkpointer:
         """The disk refused: everything captured is still to be written."""
         self.failures_total += 1
         self.last_failure = error
-        self._engine.return_changes(progress.changed, progress.removed)
+        self._engine.state.return_changes(progress.changed, progress.removed)
 
     def close(self) -> None:
         self._worker.shutdown()
@@ -213,6 +234,15 @@ class Checkpointer:
         )
         sealed.unflagged = block.unflagged
         return sealed
+
+    def _flagged(self, topic_id: int, first_seq: int, positions: list[int]) -> None:
+        """Delete bytes are set: the next snapshot need not list them."""
+        topic = self._engine.topics.by_id(topic_id)
+        block = None if topic is None else topic.log.block_at(first_seq)
+        if topic is not None and block is not None:
+            set_now = set(positions)
+            block.unflagged[:] = [position for position in block.unflagged if position not in set_now]
+            self._engine.state.changed.add(topic)
 
     def _move(self, topic_id: int, first_seq: int) -> None:
         """A segment is on the cold tier now: its next reader looks there."""

@@ -129,4 +129,4 @@ async def _expire_records(server: Server) -> None:
     """Gives memory back for records whose TTL has passed in topics nobody touches."""
     while True:
         await asyncio.sleep(limits.EXPIRY_INTERVAL_S)
-        server.engine.expire_all()
+        server.engine.expire_due()

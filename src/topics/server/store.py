@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
+from topics.delivery.commits import committed
+from topics.engine.apply import apply
 from topics.engine.block import AnyBlock
 from topics.engine.engine import Engine
+from topics.engine.image import load_tail
 from topics.engine.journal import Commit
-from topics.engine.rebuild import Rebuild
+from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
 from topics.errors import ConfigurationError
-from topics.model.config import Durability
 from topics.model.image import SegmentImage, TopicImage
+from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
@@ -28,8 +31,8 @@ from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 from topics.storage.journal import DiskJournal
-from topics.storage.recovery import Recovered, Recovery
-from topics.storage.sealed_block import SealedBlock, stored_block
+from topics.storage.recovery import Recovered, Recovery, read_tail
+from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
 from topics.storage.wal_writer import ShardWriter, wal_files
@@ -38,8 +41,10 @@ log = logging.getLogger("topics.store")
 
 
 class Replayed(NamedTuple):
-    rebuild: Rebuild
+    """`restarts`: what has to be in the log before anybody is served."""
+
     recovered: Recovered
+    restarts: list[Operation]
 
 
 class Store:
@@ -94,22 +99,16 @@ class Store:
         for number, shard in enumerate(self._journal.shards):
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
-        # From here on the last snapshot is no longer a clean stop's: seqs may be given out after it.
-        if self.may_serve_first(replayed):
-            await loop.run_in_executor(None, self.mark_running, checkpoints, replayed.recovered)
-            self._settling = loop.create_task(self._settle_in(checkpoints))
-        elif not await self._settle_in(checkpoints):
+        self.restart(replayed)
+        for commit in self._journal.barrier():
+            await committed(commit)
+        settling = loop.create_task(self._settle_in(checkpoints))
+        if self.checkpointer.first_checkpoints == 1:
+            # What was replayed is in the WAL still: the first checkpoint can be made while the server serves already.
+            self._settling = settling
+        elif not await settling:
             assert self.checkpointer.last_failure is not None
             raise self.checkpointer.last_failure
-
-    def may_serve_first(self, replayed: Replayed) -> bool:
-        """Whether the first checkpoint can be made while the server serves already. Not where copies are lost: how many
-        of them is known only now, and copies made after that could not be told from them in the log."""
-        return self.checkpointer.first_checkpoints == 1 and not replayed.rebuild.lost_copies
-
-    def mark_running(self, checkpoints: Checkpoints, recovered: Recovered) -> None:
-        """The same snapshot again, but no clean stop's. Enough to serve: what was replayed is in the WAL still."""
-        checkpoints.write([], [], self._engine.next_topic_id, recovered.absorbed, clean=False)
 
     async def _settle_in(self, checkpoints: Checkpoints) -> bool:
         """The first checkpoints of this process; after them, what an earlier one left behind can go."""
@@ -126,7 +125,9 @@ class Store:
         if self._journal.shards:
             # Before the checkpoint: what it has to journal would be behind it.
             self._engine.forward_pending()
-            await self.checkpointer.checkpoint(clean=True)
+            if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
+                # Whoever reads segments by themselves finds deleted what is deleted.
+                await self.checkpointer.checkpoint(clean=True)
             self.checkpointer.close()
             loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
@@ -135,44 +136,56 @@ class Store:
 
     # The steps of a recovery
 
+    def load(self, images: list[TopicImage]) -> None:
+        load_images(self._engine.state, images, self._load_block)
+
+    def apply(self, operation: Operation) -> None:
+        apply(self._engine.state, operation)
+
     def replay(self, progress: Callable[[float], None]) -> Replayed:
         """Reads snapshot, segments and WAL into the engine; may run on any one thread. Cuts torn tails off."""
-        rebuild = Rebuild(self._engine, self._open_segment, _recount)
-        recovery = Recovery(self._disk, self._root, self._tiers, rebuild, progress)
+        state = self._engine.state
+        recovery = Recovery(self._disk, self._root, self._tiers, self, progress)
         recovered = recovery.run()
-        rebuild.make_copies(clean=recovered.clean, heads=self._heads.read())
+        end_of_log(state)
+        state.next_id = max(state.next_id, recovered.next_id)
+        operations: list[Operation] = []
+        if not recovered.clean:
+            heads = self._heads.read()
+            derive_copies(state, heads)
+            operations = restarts(state, heads, self._clock.now_ms())
         _report(recovered)
         recovery.repair()
-        return Replayed(rebuild, recovered)
+        return Replayed(recovered, operations)
 
     def open(self, replayed: Replayed) -> Checkpoints:
-        """Names the topics and opens the WAL for writing. A checkpoint has to follow before anything else."""
+        """Opens the WAL for writing. `restart` has to follow before anything else."""
         recovered = replayed.recovered
-        heads = self._heads.read()
-        replayed.rebuild.finish(recovered.next_topic_id, clean=recovered.clean, heads=heads)
         self.server_id = identity.read_id(self._disk, self._root) or self._make_id()
-        # Before the first checkpoint only this remembers what was lost.
-        dest_ids = set(replayed.rebuild.dest_ids)
-        self._heads.create(
-            {
-                topic.topic_id: topic.assigned_seq
-                for topic in self._engine.topics
-                if topic.config.durability is Durability.DISK or topic.topic_id in dest_ids
-            }
-        )
+        seen = {topic.topic_id: topic.log.head_seq for topic in self._engine.topics}
+        for each in replayed.restarts:
+            if isinstance(each, Restarted):
+                # Until that is durable, only this remembers what was lost.
+                seen[each.topic_id] = max(seen[each.topic_id], each.head_seq)
+        self._heads.create(seen)
         names = self._shard_names()
         self._journal.open(
-            [self._open_shard(number, name, recovered) for number, name in enumerate(names)], self._heads
+            [self._open_shard(number, name, recovered) for number, name in enumerate(names)],
+            self._heads,
+            [topic.topic_id for topic in self._engine.topics if topic.exchange],
         )
-        for topic in self._engine.topics:
-            if topic.topic_id in dest_ids:
-                # As long as there is a log to be replayed, its operations have to come behind these copies.
-                self._journal.note_forwarded(topic.topic_id, topic.assigned_seq)
-        checkpoints = Checkpoints(self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images)
+        checkpoints = Checkpoints(
+            self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images, recovered.start + 1
+        )
         stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]
-        self.checkpointer.open(checkpoints, names, stale_shards, stale_lsns)
+        new_shards = bool(recovered.absorbed) and not set(names) <= recovered.absorbed.keys()
+        self.checkpointer.open(checkpoints, names, stale_shards, stale_lsns, new_shards=new_shards)
         return checkpoints
+
+    def restart(self, replayed: Replayed) -> None:
+        """Has the log say that there was a start, and what it found. It is durable before anybody is served."""
+        self._engine.restart(replayed.restarts)
 
     def release(self) -> None:
         """Another process may have the directory."""
@@ -220,7 +233,8 @@ class Store:
 
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
-        writer = ShardWriter(self._disk, paths.shard_path(self._root, name), number, self._wal_file_bytes, first_lsn)
+        directory = paths.shard_path(self._root, name)
+        writer = ShardWriter(self._disk, directory, number, self._wal_file_bytes, first_lsn, recovered.start + 1)
         return CommitThread(
             writer,
             self._clock,
@@ -232,8 +246,11 @@ class Store:
             queue_bytes_max=limits.WAL_QUEUE_BYTES_MAX,
         )
 
-    def _open_segment(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        return stored_block(self._segments, image, segment, cold=segment.cold)
+    def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
+        if segment.sealed:
+            return stored_block(self._segments, image, segment, cold=segment.cold)
+        tail = read_tail(self._disk, self._tiers, image, segment)
+        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
 
 
 @contextmanager
@@ -245,11 +262,6 @@ def _usable(variable: str, path: str) -> Iterator[None]:
         raise ConfigurationError(
             f"{variable}={path} cannot be used: {error.strerror or error}. Name a directory this process may write to"
         ) from None
-
-
-def _recount(block: AnyBlock, dead_below: int) -> None:
-    if isinstance(block, SealedBlock):
-        block.recount(dead_below)
 
 
 def _report(recovered: Recovered) -> None:

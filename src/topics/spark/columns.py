@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from topics.model.gap import Gap
+from topics.spark.options import Filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +34,20 @@ class Columns:
         metas = (None if pairs is None else dict(pairs) for pairs in self.meta.to_pylist())
         columns = (column.to_pylist() for column in (self.seq, self.ts, self.node, self.tag, self.data))
         return zip(*columns, metas, strict=True)
+
+
+def filtered(columns: Columns, filters: Filters) -> Columns:
+    """Without the records the reader does not want; the server does the same for its readers."""
+    keep = None
+    if filters.node:
+        keep = pc.fill_null(pc.invert(pc.is_in(columns.node, pa.array(filters.node, pa.string()))), True)
+    if filters.match is not None:
+        _, how, text = filters.match
+        prefix = text.removesuffix("*")
+        wanted = pc.equal(columns.tag, text) if how == "Eq" else pc.starts_with(columns.tag, prefix)
+        wanted = pc.fill_null(wanted, False)
+        keep = wanted if keep is None else pc.and_(keep, wanted)
+    if keep is None:
+        return columns
+    names = ("seq", "ts", "node", "tag", "data", "meta")
+    return Columns(*(getattr(columns, name).filter(keep) for name in names))

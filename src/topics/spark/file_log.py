@@ -125,7 +125,7 @@ class FileLog:
             if first > last or block.live_count == 0 or isinstance(block, ClearedBlock):
                 continue
             if not isinstance(block, Block):
-                deleted = [block.first_seq + position for position in sorted(block.unflagged)]
+                deleted = [block.first_seq + position for position in sorted(set(block.unflagged))]
                 yield self._segment_piece(stored, block.first_seq, first, last, deleted)
                 continue
             dead = [seq for seq in range(first, last + 1) if not block.is_live(seq - block.first_seq)]
@@ -154,29 +154,39 @@ class FileLog:
 
 
 def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
-    """Records that no segment has yet."""
+    """Records that no segment has yet. Copies that routers made are in no WAL file either: they are sent along."""
     base = block.first_seq
-    if stored.has_copies or sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
-        records = []
-        for seq in range(start, end + 1):
-            at = seq - base
-            fragment, node, tag = block.fragments[at], block.nodes[at], block.tags[at]
-            if fragment is not None:
-                records.append(
-                    (
-                        seq,
-                        block.timestamps[at],
-                        None if node is None else node.encode(),
-                        None if tag is None else tag.encode(),
-                        payload_of(fragment, block.meta_at[at]),
-                    )
-                )
-        yield InlinePiece(start, end, tuple(records))
+    if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
+        yield _inline_piece(block, start, end)
         return
+    at = start
     for run in stored.wal_runs:
-        first, last = max(start, run.first_seq), min(end, run.last_seq)
+        first, last = max(at, run.first_seq), min(end, run.last_seq)
         if first <= last:
+            if at < first:
+                yield _inline_piece(block, at, first - 1)
             yield WalPiece(run.path, first, last, _runs(dead, first, last))
+            at = last + 1
+    if at <= end:
+        yield _inline_piece(block, at, end)
+
+
+def _inline_piece(block: Block, start: int, end: int) -> InlinePiece:
+    records = []
+    for seq in range(start, end + 1):
+        at = seq - block.first_seq
+        fragment, node, tag = block.fragments[at], block.nodes[at], block.tags[at]
+        if fragment is not None:
+            records.append(
+                (
+                    seq,
+                    block.timestamps[at],
+                    None if node is None else node.encode(),
+                    None if tag is None else tag.encode(),
+                    payload_of(fragment, block.meta_at[at]),
+                )
+            )
+    return InlinePiece(start, end, tuple(records))
 
 
 def _grouped(pieces: Iterable[Piece], records_max: int) -> Iterator[list[Piece]]:

@@ -138,17 +138,3 @@ class TopicReplaced(TopicsError):
         super().__init__(
             f"topic {topic!r} is no longer the one (id {epoch}) that was planned", topic=topic, epoch=epoch
         )
-
-
-class ColdTierUnknown(TopicsError):
-    """Some segments are on the cold tier. Name its directory, the server's TOPICS_COLD_DIR."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"segments of {path} are on the cold tier: name its directory", path=path)
-
-
-class FilesChanging(TopicsError):
-    """The server replaced its files faster than they could be read. Read a backup, or more slowly growing ranges."""
-
-    def __init__(self, path: str, attempts: int) -> None:
-        super().__init__(f"{path} changed while it was read, {attempts} times in a row", path=path, attempts=attempts)

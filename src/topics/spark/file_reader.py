@@ -21,7 +21,6 @@ from topics.spark.columns import Columns
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import (
     FilePartition,
-    FilesChanging,
     GapPiece,
     InlinePiece,
     Piece,
@@ -31,7 +30,7 @@ from topics.spark.file_partition import (
     WalPiece,
 )
 from topics.storage import paths
-from topics.storage.errors import CorruptFile
+from topics.storage.errors import CorruptFile, FilesChanging
 from topics.storage.frame import APPEND, HAS_NODE, HAS_TAG, StoredRecord
 from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_columns import FrameColumns, Ints, read_columns

@@ -1,44 +1,39 @@
-"""A data directory as it is now, read without the server's help and without changing anything.
+"""A data directory as it is now: what the door for readers (`storage.reading`) hands over, folded as the server does.
 
-What a start does is done here, too, by the same code (`storage.recovery`, `engine.rebuild`): newest snapshot, segments,
-WAL; a torn tail is the end. So floors, caps and deletes come out as they would on a start. What may surprise:
+So floors, caps and deletes come out as they would on a start. What may surprise:
 
 - Seqs that were handed out but have no record yet are not lost here: a running server may be about to write them. After
-  a crash, the next start is what declares them lost.
+  a crash, the next start is what declares them lost. Where the log says that there were records that it does not have,
+  the topic ends before them, whatever follows.
 - The clock takes nothing: records past their TTL are there until the server has noted that they are gone.
 - A cap does not reach into the cold tier, as on a start: what the server has evicted there since its last snapshot is
   still there.
 - Copies that routers have made are made again here, as far as `meta/heads` or operations after them say that they were.
 - Records of class `ephemeral` are in no file: to this reader the topic ends before them.
-
-A running server goes on meanwhile. Whatever a snapshot needs is there as long as the snapshot is (`storage.backup` says
-why), so: read everything, then look whether the snapshot is still there; if not, begin again. Damage counts as such
-when it is found twice in the same place, because a reader that is overtaken by the writer sees holes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import structs
 
 from topics import limits
-from topics.clock import SystemClock
+from topics.engine.apply import apply
 from topics.engine.block import AnyBlock
-from topics.engine.engine import Engine
-from topics.engine.rebuild import Rebuild
+from topics.engine.image import LoadBlock, load_tail
+from topics.engine.replay import derive_copies, end_of_log, load_images
+from topics.engine.state import State
 from topics.engine.topic_log import TopicLog
+from topics.model.gap import LostRange
 from topics.model.image import SegmentImage, TopicImage
-from topics.spark.file_partition import ColdTierUnknown, FilesChanging
-from topics.storage import paths, snapshot
-from topics.storage.backup import is_overtaken
-from topics.storage.errors import CorruptFile, NoDataDirectory
+from topics.model.operation import Appended, Forwarded, Operation, Restarted
 from topics.storage.fs import Disk
-from topics.storage.heads import Heads
-from topics.storage.recovery import Recovery, ReplayedRecord, Tail
-from topics.storage.sealed_block import SealedBlock, stored_block
+from topics.storage.reading import read_directory
+from topics.storage.recovery import read_tail
+from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
-
-ATTEMPTS_MAX = 20
 
 
 @dataclass(slots=True)
@@ -52,91 +47,105 @@ class WalRun:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """`segments`: by first seq. `wal_runs` may begin with records that segments have, too. `has_copies`: routers copy
-    to it, and copies that no segment has yet are in no file."""
+    """`segments`: by first seq. `wal_runs`: by seq; a record that neither has is a copy that no file has yet."""
 
     name: str
     topic_id: int
     log: TopicLog
     segments: dict[int, SegmentImage]
     wal_runs: list[WalRun] = field(default_factory=list)
-    has_copies: bool = False
 
 
 def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
-    """Every topic by name. Raises `NoDataDirectory`, `CorruptFile`, `UnknownVersion`, `ColdTierUnknown`, or, when the
-    server is too fast, `FilesChanging`."""
-    failed: tuple[str, int, str] | None = None
-    for _ in range(ATTEMPTS_MAX):
-        if not snapshot.numbers(disk, paths.meta_dir(root)) and not disk.list_dir(paths.wal_dir(root)):
-            return _load_bare(disk, root)
-        replay = _Replay(disk, root, cold_root)
-        try:
-            recovered = Recovery(
-                disk, root, _Tiers(disk, root, cold_root, 0, 0), replay, lambda share: None, replay.begin_file
-            ).run()
-            if not is_overtaken(disk, root, recovered.snapshot_number, recovered.absorbed.keys()):
-                replay.rederive(Heads(disk, paths.meta_dir(root)).read())
-                return replay.by_name()
-        except CorruptFile as error:
-            if failed == (error.path, error.offset, error.reason):
-                raise
-            failed = (error.path, error.offset, error.reason)
-        except FileNotFoundError as error:
-            if failed == (error.filename, 0, "missing"):
-                raise CorruptFile(error.filename, 0, "missing") from error
-            failed = (error.filename, 0, "missing")
-    raise FilesChanging(root, ATTEMPTS_MAX)
+    """Every topic by name. Raises what `read_directory` does."""
+    tiers = Tiers(disk, root, cold_root, 0, 0)
+    segments = Segments(disk, root, cold_root, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX)
+
+    def load_block(image: TopicImage, segment: SegmentImage) -> AnyBlock:
+        if segment.sealed:
+            return stored_block(segments, image, segment, cold=segment.cold)
+        tail = read_tail(disk, tiers, image, segment)
+        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
+
+    return read_directory(disk, root, tiers, lambda: _Fold(load_block)).by_name()
 
 
-class _Tiers(Tiers):
-    def directory(self, topic_id: int, *, cold: bool) -> str:
-        if cold and not self._cold_root:
-            raise ColdTierUnknown(self._hot_root)
-        return super().directory(topic_id, cold=cold)
+class _End(NamedTuple):
+    """The first seq of a topic that no file has although later ones are there, and when that was noticed. The server
+    may have it and write it yet; `apply` calls it lost, as a start does."""
+
+    seq: int
+    ts: int
 
 
-class _Replay(Rebuild):
-    """Rebuilds the logs, and notes which file each record is in."""
+class _Fold:
+    """The topics as the log has them, and which file each record is in."""
 
-    def __init__(self, disk: Disk, root: str, cold_root: str) -> None:
-        super().__init__(Engine(SystemClock()), self._open_block, _recount)
-        self._segments = Segments(disk, root, cold_root, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX)
-        self._images: dict[int, dict[int, SegmentImage]] = {}
+    def __init__(self, load_block: LoadBlock) -> None:
+        self._load_block = load_block
+        self._state = State()
+        self._segments: dict[int, dict[int, SegmentImage]] = {}
         self._runs: dict[int, list[WalRun]] = {}
-        self._path = ""
+        self._ends: dict[int, _End] = {}
 
-    def begin_file(self, path: str) -> None:
-        self._path = path
+    def load(self, images: list[TopicImage]) -> None:
+        self._segments = {image.topic_id: {each.first_seq: each for each in image.segments} for image in images}
+        on_disk = [structs.replace(image, head_seq=_head_on_disk(image)) for image in images]
+        load_images(self._state, on_disk, self._load_block)
 
-    def load_topic(self, image: TopicImage, tails: list[Tail]) -> None:  # type: ignore[override]  # what it gets
-        self._images[image.topic_id] = {segment.first_seq: segment for segment in image.segments}
-        super().load_topic(structs.replace(image, head_seq=_head_on_disk(image)), tails)
+    def apply(self, operation: Operation, wal_path: str) -> None:
+        match operation:
+            case Appended():
+                self._note_run(operation, wal_path)
+                changed = {operation.topic_id}
+            case Forwarded(lost=None):
+                routers = map(self._state.routers.by_id, operation.routers)
+                changed = {router.dest.topic_id for router in routers if router is not None}
+            case Restarted(ts=ts):
+                # What is not in the log by then never will be.
+                self._ends = {topic_id: end for topic_id, end in self._ends.items() if end.ts > ts}
+                changed = set()
+            case _:
+                changed = set()
+        before = {topic.topic_id: _ends_at(topic.log) for topic in map(self._state.topics.by_id, changed) if topic}
+        apply(self._state, operation)
+        for topic_id, (head_seq, lost_seq) in before.items():
+            topic = self._state.topics.by_id(topic_id)
+            if topic is not None and _ends_at(topic.log)[1] > lost_seq:
+                self._ends.setdefault(topic_id, _End(head_seq + 1, operation.ts))
 
-    def appended(self, topic_id: int, first_seq: int, records: list[ReplayedRecord]) -> None:  # type: ignore[override]
-        runs = self._runs.setdefault(topic_id, [])
-        last_seq = first_seq + len(records) - 1
-        if runs and runs[-1].path == self._path and runs[-1].last_seq == first_seq - 1:
+    def _note_run(self, appended: Appended, wal_path: str) -> None:
+        runs = self._runs.setdefault(appended.topic_id, [])
+        first_seq, last_seq = appended.first_seq, appended.writes[-1].last_seq
+        if runs and runs[-1].path == wal_path and runs[-1].last_seq == first_seq - 1:
             runs[-1].last_seq = last_seq
         else:
-            runs.append(WalRun(self._path, first_seq, last_seq))
-        super().appended(topic_id, first_seq, records)
+            runs.append(WalRun(wal_path, first_seq, last_seq))
+
+    def end(self, heads: Mapping[int, int] | None) -> None:
+        end_of_log(self._state)
+        if heads is not None:
+            derive_copies(self._state, heads)
 
     def by_name(self) -> dict[str, StoredTopic]:
         return {
             topic.name: StoredTopic(
                 topic.name,
                 topic.topic_id,
-                topic.log,
-                self._images.get(topic.topic_id, {}),
-                self._runs.get(topic.topic_id, []),
-                topic.topic_id in self.dest_ids,
+                self._on_disk(topic.topic_id, topic.log),
+                self._segments.get(topic.topic_id, {}),
+                sorted(self._runs.get(topic.topic_id, []), key=lambda run: run.first_seq),
             )
-            for topic in sorted(self.topics, key=lambda topic: topic.topic_id)
+            for topic in self._state.topics
         }
 
-    def _open_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        return stored_block(self._segments, image, segment, cold=segment.cold)
+    def _on_disk(self, topic_id: int, log: TopicLog) -> TopicLog:
+        """The log up to the first record that is in no file."""
+        ends = [] if log.resident_from is None else [log.resident_from]
+        if topic_id in self._ends:
+            ends.append(self._ends[topic_id].seq)
+        end_seq = min(ends, default=log.head_seq + 1)
+        return log if end_seq > log.head_seq else _ending_before(log, end_seq)
 
 
 def _head_on_disk(image: TopicImage) -> int:
@@ -145,37 +154,28 @@ def _head_on_disk(image: TopicImage) -> int:
     return max(image.earliest_seq - 1, *stored[-1:], *(lost.last for lost in image.lost_ranges[-1:]), 0)
 
 
-def _recount(block: AnyBlock, dead_below: int) -> None:
-    if isinstance(block, SealedBlock):
-        block.recount(dead_below)
+def _ends_at(log: TopicLog) -> tuple[int, int]:
+    """The last seq, and the last one that is lost, other than to a bound."""
+    lost_seq = log.lost_ranges[-1].last if log.lost_ranges else max(log.crash_lost_seq, log.source_trim_lost_seq)
+    return log.head_seq, lost_seq
 
 
-def _load_bare(disk: Disk, root: str) -> dict[str, StoredTopic]:
-    """Segments without a snapshot: the cold tier by itself. Names, floors and losses are in the snapshot, so topics are
-    called by their ids, as `#0000000A`, and seqs that no segment has are passed over."""
-    segments = Segments(disk, root, "", limits.SEGMENTS_OPEN_MAX, 0)
-    topics: dict[str, StoredTopic] = {}
-    for directory_name in disk.list_dir(paths.topics_dir(root)):
-        topic_id = paths.parse_topic_name(directory_name)
-        if topic_id is None:
-            continue
-        stored = StoredTopic(f"#{directory_name}", topic_id, TopicLog(), {})
-        log = stored.log
-        names = map(paths.parse_segment_name, disk.list_dir(paths.topic_dir(root, topic_id)))
-        for first_seq in sorted(name[0] for name in names if name is not None and name[1] is paths.SegmentPart.DATA):
-            reader = segments.reader(topic_id, first_seq, cold=False)
-            count = reader.count
-            if count:
-                first_ts, last_ts, size = reader.ts(0), reader.ts(count - 1), reader.data_bytes
-                log.add_block(SealedBlock(segments, topic_id, first_seq, count, count, size, first_ts, last_ts))
-                stored.segments[first_seq] = SegmentImage(
-                    first_seq, count, size, count, size, first_ts, last_ts, sealed=True
-                )
-                log.count += count
-                log.head_seq, log.last_ts = reader.last_seq, last_ts
-        if log.blocks:
-            log.earliest_seq = log.blocks[0].first_seq
-            topics[stored.name] = stored
-    if not topics:
-        raise NoDataDirectory(root)
-    return topics
+def _ending_before(log: TopicLog, end_seq: int) -> TopicLog:
+    """What the log had before it got to `end_seq`, as far as it has it still. No block spans that."""
+    left = TopicLog()
+    for block in log.blocks:
+        if block.first_seq < end_seq:
+            left.add_block(block)
+            left.count += block.live_count
+            left.bytes += block.live_bytes
+    head_seq = left.head_seq = end_seq - 1
+    left.earliest_seq = min(log.earliest_seq, end_seq)
+    left.last_ts = log.last_ts
+    left.cap_lost_seq = min(log.cap_lost_seq, head_seq)
+    left.ttl_lost_seq = min(log.ttl_lost_seq, head_seq)
+    left.crash_lost_seq = min(log.crash_lost_seq, head_seq)
+    left.source_trim_lost_seq = min(log.source_trim_lost_seq, head_seq)
+    left.lost_ranges = [
+        LostRange(first, min(last, head_seq), reason) for first, last, reason in log.lost_ranges if first <= head_seq
+    ]
+    return left

@@ -4,19 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from topics.model.gap import GapReason
 from topics.spark import http_reader
-from topics.spark.columns import Columns
+from topics.spark.columns import Columns, filtered
 from topics.spark.errors import FilesBehind
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
 from topics.spark.log import Planned
 from topics.spark.offsets import Offsets, SeqRange, TopicRange
-from topics.spark.options import Files, Filters, ReadOptions
+from topics.spark.options import Files, ReadOptions
 from topics.spark.rows import Gap
 from topics.storage.fs import RealDisk
 from topics.storage.identity import read_id
@@ -132,20 +129,3 @@ def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], in
         # No loss: only a server that starts can say what a crash took.
         raise FilesBehind(wanted.topic, known.head_seq, end)
     return tuple(gaps), end
-
-
-def filtered(columns: Columns, filters: Filters) -> Columns:
-    """Without the records the reader does not want; the server does the same for its readers."""
-    keep = None
-    if filters.node:
-        keep = pc.fill_null(pc.invert(pc.is_in(columns.node, pa.array(filters.node, pa.string()))), True)
-    if filters.match is not None:
-        _, how, text = filters.match
-        prefix = text.removesuffix("*")
-        wanted = pc.equal(columns.tag, text) if how == "Eq" else pc.starts_with(columns.tag, prefix)
-        wanted = pc.fill_null(wanted, False)
-        keep = wanted if keep is None else pc.and_(keep, wanted)
-    if keep is None:
-        return columns
-    names = ("seq", "ts", "node", "tag", "data", "meta")
-    return Columns(*(getattr(columns, name).filter(keep) for name in names))

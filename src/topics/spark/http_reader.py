@@ -1,22 +1,65 @@
-"""Reads ranges of topics from a running server.
+"""A running server as a log, and how ranges of its topics are read.
 
 `read_range` is a function of (topic, epoch, start, end) and of nothing else: the same range twice gives the same rows,
 or a gap that says which of them are gone. Deleted and filtered records are simply not there; they are no loss.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from topics.client.errors import UnexpectedReply
 from topics.client.sync_client import SyncClient
 from topics.errors import TopicNotFound
 from topics.model.gap import GapReason
+from topics.spark.columns import Columns
 from topics.spark.errors import TopicChangedDuringRead
-from topics.spark.offsets import SeqRange, TopicRange
-from topics.spark.options import Filters
-from topics.spark.rows import Gap
+from topics.spark.log import Planned
+from topics.spark.offsets import Offsets, SeqRange, TopicRange, pieces_of
+from topics.spark.options import Filters, ReadOptions, Server
+from topics.spark.rows import Gap, gathered
 from topics.wire.responses import RecordReply
 
 DELETED = "deleted_topic"
+
+
+class ServerLog:
+    """A running server, over one connection."""
+
+    def __init__(self, read: ReadOptions, server: Server) -> None:
+        self._options = read
+        self._client = server.client()
+
+    def server_id(self) -> str:
+        return self._client.server_id()
+
+    def ranges(self) -> dict[str, TopicRange]:
+        return topic_ranges(self._client, self._options.topics, self._options.prefix)
+
+    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+        return seq_at(self._client, topic, ts, behind_losses=behind_losses)
+
+    def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
+        return pieces_of(ranges, pieces_min, records_max)
+
+    def read(self, planned: Planned) -> Iterator[Columns | Gap]:
+        assert isinstance(planned, SeqRange)
+        return gathered(read_range(self._client, planned, self._options.filters))
+
+    def store_cursor(self, name: str, offsets: Offsets) -> None:
+        for topic, position in offsets.items():
+            try:
+                self._client.put_cursor(topic, name, position.seq)
+            except TopicNotFound:
+                # Deleted meanwhile: the next offset tells it as the loss it is.
+                continue
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> "ServerLog":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
 
 def topic_ranges(client: SyncClient, topics: tuple[str, ...], prefix: str | None) -> dict[str, TopicRange]:

@@ -1,15 +1,11 @@
-"""A log as the readers use it: a running server, or the files of one. Only this module knows which."""
+"""A log as the readers use it: a running server, the files of one, or either with an archive before it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from topics.errors import TopicNotFound
-from topics.spark import http_reader
 from topics.spark.columns import Columns
-from topics.spark.offsets import Offsets, SeqRange, TopicRange, pieces_of
-from topics.spark.options import ReadOptions, Server
-from topics.spark.rows import Gap, gathered
-from topics.wire.responses import RecordReply
+from topics.spark.offsets import Offsets, SeqRange, TopicRange
+from topics.spark.rows import Gap
 
 
 class Planned(Protocol):
@@ -44,62 +40,3 @@ class Log(Protocol):
     def __enter__(self) -> "Log": ...
 
     def __exit__(self, *exc_info: object) -> None: ...
-
-
-def open_log(read: ReadOptions) -> Log:
-    if read.archive is None:
-        return _open_origin(read)
-    from topics.spark.stitched_log import StitchedLog  # noqa: PLC0415
-
-    return StitchedLog(_open_origin(read), read.archive, read.filters)
-
-
-def _open_origin(read: ReadOptions) -> Log:
-    if isinstance(read.origin, Server):
-        return ServerLog(read, read.origin)
-    # Only here: the engine comes along with it, and every worker process would pay for importing that.
-    from topics.spark.files import FilesLog  # noqa: PLC0415
-
-    return FilesLog(read, read.origin)
-
-
-class ServerLog:
-    """A running server, over one connection."""
-
-    def __init__(self, read: ReadOptions, server: Server) -> None:
-        self._options = read
-        self._client = server.client()
-
-    def server_id(self) -> str:
-        return self._client.server_id()
-
-    def ranges(self) -> dict[str, TopicRange]:
-        return http_reader.topic_ranges(self._client, self._options.topics, self._options.prefix)
-
-    def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-        return http_reader.seq_at(self._client, topic, ts, behind_losses=behind_losses)
-
-    def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
-        return pieces_of(ranges, pieces_min, records_max)
-
-    def read(self, planned: Planned) -> Iterator[Columns | Gap]:
-        assert isinstance(planned, SeqRange)
-        found: Iterator[list[RecordReply] | Gap] = http_reader.read_range(self._client, planned, self._options.filters)
-        return gathered(found)
-
-    def store_cursor(self, name: str, offsets: Offsets) -> None:
-        for topic, position in offsets.items():
-            try:
-                self._client.put_cursor(topic, name, position.seq)
-            except TopicNotFound:
-                # Deleted meanwhile: the next offset tells it as the loss it is.
-                continue
-
-    def close(self) -> None:
-        self._client.close()
-
-    def __enter__(self) -> "ServerLog":
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()

@@ -25,9 +25,10 @@ from topics.errors import Forbidden, StorageFailed, Throttled, TopicNotFound
 from topics.model.gap import GapReason
 from topics.spark import offsets, options, schema
 from topics.spark.errors import DataLoss, InvalidColumns, InvalidOption
-from topics.spark.log import Log, Planned, open_log
+from topics.spark.log import Log, Planned
 from topics.spark.offsets import Position, SeqRange, TopicRange
 from topics.spark.options import EARLIEST, Boundary, Files, Mode, OnDataLoss, ReadOptions
+from topics.spark.origin import open_log
 from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
 from topics.spark.rows import Gap, gap_batch, record_batch
 from topics.spark.writer import BatchWriter, StreamWriter

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topics import limits
-from topics.spark.columns import Columns
-from topics.spark.files import filtered
+from topics.spark.columns import Columns, filtered
 from topics.spark.log import Log, Planned
 from topics.spark.offsets import Offsets, Position, SeqRange, TopicRange
 from topics.spark.options import Filters

@@ -4,7 +4,8 @@ Nothing is asked of that server. What is relied on is the order of its writes (`
 
     1. read the newest snapshot, N             it says which segments, and from which lsns on the WAL, belong to it
     2. copy the segments of N                  each up to the length N knows
-    3. copy the WAL of N's shards              from the file that holds N's lsn on, whole batches only
+    3. copy the WAL of N's shards              from the file that holds N's lsn on, whole batches only; first the shard
+                                               of the topics that exchange records
     4. look whether N is still there           if not, begin again with the newer one
     5. write N anew, its segments all hot; sync; check the copy like `topics verify`; give it its name
 
@@ -17,15 +18,21 @@ Why the copy is a state the server was in:
   files are listed after the copy began. Only what was written since may be cut: each file is read once, front to
   back, and ends at its last whole batch. A batch seen with a hole in it (the reader was overtaken) with a sync mark
   behind looks like corruption; frames never change once written, so that is read again, and a hole that stays is one.
-- *Nothing deleted comes back, nothing is deleted that the log does not say.* Up to N's length a segment changes only
-  in delete bytes. One that N counts on was set before N was saved, so before step 2. One that was set later was set
-  after its Delete frame was synced, and that is copied later, in step 3: it is replayed over the record.
-- *A topic's operations stay in order.* All of them are in one shard, until a start with another shard count. Such a
-  start saves a snapshot with other shard names before it takes a write: step 4 sees that, and begins again.
+- *Nothing deleted comes back, nothing is deleted that neither N nor the log says.* Up to N's length a segment changes
+  only in delete bytes. What N has as deleted it lists, or the byte was set before N was saved, so before step 2. A byte
+  set later is one of those N lists: the first that N does not list are set after snapshot N + 2 is saved, and step 4
+  sees that. What was deleted since N is in the log.
+- *A record that goes from one topic to another is in one of them.* Topics that exchange records (routers, dead letters)
+  have all their operations in one shard, and of a shard the copy is everything up to some frame: of both topics what
+  they were at one instant.
+- *A topic's operations stay in order, with none left out.* They are all in one shard. A topic that enters the shard of
+  those that exchange records has everything before that durable in its old shard; that one is copied later, so all of
+  it is in the copy. After a start with another shard count they are in other shards; such a start saves a snapshot with
+  other shard names before it takes a write: step 4 sees that, and begins again.
 
 Beginning again keeps the sealed segments that were copied, so a copy slower than the checkpoints comes to an end. Of
-a kept one the delete bytes may be stale. Bytes are only ever set, so it is as N has it exactly when it has as many
-live records as N says; else it is copied again.
+a kept one the delete bytes may be stale. Bytes are only ever set, so it is as N has it exactly when, without those N
+lists as deleted, it has as many live records as N says; else it is copied again.
 
 Until its last step the copy is called `<target>.tmp`: an interrupted one never looks whole. It holds a lock, so what
 is found under that name without being locked was left behind, and is cleared away.
@@ -246,7 +253,7 @@ class _Copy:
                     self._copy_segment(image, segment)
         self._disk.remove_tree(paths.wal_dir(self._target))
         self._disk.sync_dir(self._target)
-        for name, from_lsn in state.shards.items():
+        for name, from_lsn in sorted(state.shards.items(), key=lambda shard: not paths.is_exchange_shard(shard[0])):
             self._copy_shard(paths.shard_path(self._root, name), paths.shard_path(self._target, name), from_lsn)
 
     def _copy_segment(self, image: TopicImage, segment: SegmentImage) -> None:
@@ -256,7 +263,7 @@ class _Copy:
         target = paths.topic_dir(self._target, topic_id)
         if (topic_id, first_seq) in self._sealed:
             reader = SegmentReader(self._disk, target, first_seq)
-            if count_live(reader, image.earliest_seq).live == segment.live_count:
+            if count_live(reader, image.earliest_seq, segment.deleted).live == segment.live_count:
                 return
             del self._sealed[topic_id, first_seq]
         self._disk.make_dir(target)
@@ -322,7 +329,7 @@ class _Copy:
             directory = paths.topic_dir(self._target, image.topic_id)
             if self._disk.exists(directory):
                 self._disk.sync_dir(directory)
-        body = encode_state(state.next_topic_id, state.shards, moved, clean=state.clean)
+        body = encode_state(state.next_id, state.shards, moved, start=state.start, clean=state.clean)
         snapshot.save(self._disk, paths.meta_dir(self._target), number, body)
         server_id = identity.read_id(self._disk, self._root)
         if server_id is not None:

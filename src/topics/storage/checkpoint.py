@@ -2,12 +2,15 @@
 
 The order is what makes a crash harmless at any point:
 
-    records to segment files, synced; delete bytes set, synced     beyond the last snapshot: cut off or set again
+    records to segment files, synced                               beyond the last snapshot: cut off
     sealed segments copied to the cold tier, synced                a second copy nobody points to
     snapshot saved                                                 commit point
+    delete bytes of what the snapshot before lists, synced         listed still: set again after the next one
     WAL files and segments nothing points to are removed           left over: removed after the next start
 
-What the previous snapshot needs is kept until the next checkpoint, so that a damaged snapshot can be passed over.
+What the previous snapshot needs is kept until the next checkpoint, so that a damaged snapshot can be passed over. A
+delete byte is set once two snapshots list the record as deleted: no snapshot is ever found beside a file that is
+ahead of it.
 """
 
 from collections import OrderedDict
@@ -16,11 +19,10 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from topics.model.capture import BlockCapture, Columns, TopicCapture
-from topics.model.image import SegmentImage, TopicImage
-from topics.model.record import payload_of
+from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
+from topics.model.record import Columns, payload_of
 from topics.storage import paths, snapshot
-from topics.storage.errors import DiskFailed, failing_as
+from topics.storage.errors import CorruptFile, DiskFailed, failing_as
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
@@ -33,17 +35,22 @@ APPENDERS_OPEN_MAX = 256
 
 
 class CheckpointResult(NamedTuple):
-    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq). The checkpoint is
-    durable also when the disk refused to remove what is no longer needed; that is tried again."""
+    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq), and positions of
+    segments whose delete bytes are set. The checkpoint is durable also when the disk refused what follows it: that is
+    tried again."""
 
     moved: list[tuple[int, int]]
-    removal_failure: DiskFailed | None
+    flagged: dict[tuple[int, int], list[int]]
+    failure: DiskFailed | None
 
 
 class Checkpoints:
-    """`known`: the topics of the snapshot that was loaded, or none."""
+    """`known`: the topics of the snapshot that was loaded, or none. `start`: which process this is."""
 
-    def __init__(self, disk: Disk, root: str, tiers: Tiers, number: int, known: Iterable[TopicImage]) -> None:
+    def __init__(
+        self, disk: Disk, root: str, tiers: Tiers, number: int, known: Iterable[TopicImage], start: int
+    ) -> None:
+        self._start = start
         self._disk = disk
         self._root = root
         self._tiers = tiers
@@ -55,15 +62,17 @@ class Checkpoints:
         self._unsure: int | None = None
         self._doomed: list[tuple[int, int, bool]] = []
         self._doomed_topics: list[int] = []
+        self._listed: dict[tuple[int, int], list[int]] = {}  # deleted, by the last snapshot, and maybe not marked so
         for image in known:
             self._encoded[image.topic_id] = encode_topic(image)
             self._segments[image.topic_id] = {segment.first_seq: segment for segment in image.segments}
+            self._list(image.topic_id, self._segments[image.topic_id])
 
     def write(
         self,
         captures: list[TopicCapture],
         removed_topics: list[int],
-        next_topic_id: int,
+        next_id: int,
         shards: dict[str, int],
         *,
         clean: bool,
@@ -71,7 +80,7 @@ class Checkpoints:
         """Durable when it returns. On `DiskFailed` the last snapshot and all it needs are untouched."""
         try:
             self._take_back_unsure()
-            return self._write(captures, removed_topics, next_topic_id, shards, clean=clean)
+            return self._write(captures, removed_topics, next_id, shards, clean=clean)
         except DiskFailed:
             # What is in the files now is unknown: the next try goes back to what the last snapshot relies on.
             self.close()
@@ -81,7 +90,7 @@ class Checkpoints:
         self,
         captures: list[TopicCapture],
         removed_topics: list[int],
-        next_topic_id: int,
+        next_id: int,
         shards: dict[str, int],
         *,
         clean: bool,
@@ -104,7 +113,7 @@ class Checkpoints:
         for topic_id in removed_topics:
             all_encoded.pop(topic_id, None)
             all_segments.pop(topic_id, None)
-        body = encode_state(next_topic_id, shards, list(all_encoded.values()), clean=clean)
+        body = encode_state(next_id, shards, list(all_encoded.values()), start=self._start, clean=clean)
         self._unsure = self._number + 1
         snapshot.save(self._disk, paths.meta_dir(self._root), self._number + 1, body)
         self._unsure = None
@@ -112,7 +121,39 @@ class Checkpoints:
         self._encoded, self._segments = all_encoded, all_segments
         unneeded, self._doomed = self._doomed, doomed
         unneeded_topics, self._doomed_topics = self._doomed_topics, list(removed_topics)
-        return CheckpointResult(moved, self._remove(unneeded, unneeded_topics))
+        flagged, failure = self._flag_listed()
+        for captured in captures:
+            topic_id = captured.image.topic_id
+            self._list(topic_id, self._segments[topic_id])
+        return CheckpointResult(moved, flagged, self._remove(unneeded, unneeded_topics) or failure)
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether the next checkpoint sets delete bytes."""
+        return bool(self._listed)
+
+    def _list(self, topic_id: int, segments: dict[int, SegmentImage]) -> None:
+        for segment in segments.values():
+            if segment.deleted:
+                self._listed[topic_id, segment.first_seq] = segment.deleted
+
+    def _flag_listed(self) -> tuple[dict[tuple[int, int], list[int]], DiskFailed | None]:
+        """Sets the delete bytes of what the snapshot before this one lists: this one lists it, too."""
+        flagged: dict[tuple[int, int], list[int]] = {}
+        failure: DiskFailed | None = None
+        listed, self._listed = self._listed, {}
+        for (topic_id, first_seq), positions in listed.items():
+            segment = self._segments.get(topic_id, {}).get(first_seq)
+            if segment is None or segment.cleared:
+                continue
+            directory = self._tiers.directory(topic_id, cold=segment.cold)
+            try:
+                SegmentReader(self._disk, directory, first_seq, segment.data_bytes).flag_deleted(positions)
+                flagged[topic_id, first_seq] = positions
+            except (DiskFailed, CorruptFile) as error:
+                self._listed[topic_id, first_seq] = positions
+                failure = error if isinstance(error, DiskFailed) else failure
+        return flagged, failure
 
     def _take_back_unsure(self) -> None:
         """A snapshot whose save failed may be there after a crash or not. Before any file it relies on is changed
@@ -161,11 +202,8 @@ class Checkpoints:
                 segments[block.first_seq] = _cleared(block)
             elif block.sealed:
                 assert known is not None, (topic_id, block.first_seq)
-                if block.unflagged:
-                    directory = self._tiers.directory(topic_id, cold=known.cold)
-                    SegmentReader(self._disk, directory, block.first_seq).flag_deleted(block.unflagged)
                 segments[block.first_seq] = structs.replace(
-                    known, live_count=block.live_count, live_bytes=block.live_bytes
+                    known, live_count=block.live_count, live_bytes=block.live_bytes, deleted=block.unflagged
                 )
             else:
                 segments[block.first_seq] = self._flush_block(topic_id, block, known)
@@ -183,9 +221,9 @@ class Checkpoints:
             for position, fragment in enumerate(block.columns.fragments)
             if fragment is None
         ]
-        if dead or block.unflagged:
-            reader = SegmentReader(self._disk, directory, block.first_seq, data_bytes)
-            reader.flag_deleted([*block.unflagged, *dead])
+        if dead:
+            # No snapshot knows these places yet.
+            SegmentReader(self._disk, directory, block.first_seq, data_bytes).flag_deleted(dead)
         if block.seal:
             appender.seal()
             del self._appenders[topic_id, block.first_seq]
@@ -198,6 +236,7 @@ class Checkpoints:
             first_ts=block.first_ts,
             last_ts=block.last_ts,
             sealed=block.seal,
+            deleted=block.unflagged,
         )
 
     def _appender(self, topic_id: int, directory: str, first_seq: int, known: SegmentImage | None) -> SegmentAppender:

@@ -31,10 +31,21 @@ class CorruptFile(StorageError):
 
 
 class UnknownVersion(StorageError):
-    """The file is intact but written by another version of this program. Start the version that wrote it."""
+    """The file is intact, but another version of this program wrote it. Start that version. To go on with this one
+    instead, export from that one what is to be kept, and begin with an empty directory."""
 
-    def __init__(self, path: str, version: int | str) -> None:
-        super().__init__(f"{path} has a format this program does not know: {version}", path=path, version=version)
+    def __init__(self, path: str, version: str, *, earlier: bool = False) -> None:
+        if earlier:
+            message = (
+                f"{path} was written by an earlier version of topics, and this one does not read its format "
+                f"({version}): start that version on the directory and export your topics, "
+                "then start this one on an empty directory"
+            )
+        else:
+            message = (
+                f"{path} has a format this version of topics does not know ({version}): start the version that wrote it"
+            )
+        super().__init__(message, path=path, version=version)
         self.path = path
         self.version = version
 
@@ -80,3 +91,19 @@ class TargetNotEmpty(StorageError):
 
 class BackupFailed(StorageError):
     """No sound copy could be made, and none is left. Run `topics verify` on the source."""
+
+
+class ColdTierUnknown(StorageError):
+    """Some segments are on the cold tier. Name its directory, the server's TOPICS_COLD_DIR."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"segments of {path} are on the cold tier: name its directory", path=path)
+        self.path = path
+
+
+class FilesChanging(StorageError):
+    """The server replaced its files faster than they could be read. Read a backup, or more slowly growing ranges."""
+
+    def __init__(self, path: str, attempts: int) -> None:
+        super().__init__(f"{path} changed while it was read, {attempts} times in a row", path=path, attempts=attempts)
+        self.path = path

@@ -5,7 +5,7 @@
        4    1   type        u8    FrameKind
        5    1   flags       u8    bit0 has_tag  bit1 has_node  bit2 durable  bit3 batch_continues
        6    8   topic_id    u64
-      14    8   seq         u64   of other frames than Append: how far routers were, 0 if none copy to the topic
+      14    8   seq         u64   of an Append; 0 in any other frame
       22    8   ts          u64   commit time, ms
       30    2   node_len    u16
       32    2   tag_len     u16

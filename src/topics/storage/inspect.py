@@ -1,4 +1,5 @@
-"""Dumps one file of a data directory entry by entry, good or bad, without trusting any of it.
+"""Dumps one file of a data directory entry by entry, good or bad, without trusting any of it. The log in the words of
+`model/operation.py`.
 
 Which kind of file it is says its magic, else its name. A bad frame is shown with what is wrong with it, and the
 dump goes on behind it where its lengths, an index or a sync mark tell where that is. The last entry of a WAL file
@@ -14,7 +15,9 @@ import msgspec
 from topics.storage import heads, paths, segment_format, segment_tags, snapshot
 from topics.storage.errors import CorruptFile, StorageError, UnknownVersion
 from topics.storage.frame import (
+    APPEND,
     BATCH_CONTINUES,
+    CHECKPOINT_MARK,
     DURABLE,
     FRAME_KIND_MAX,
     HAS_NODE,
@@ -26,6 +29,7 @@ from topics.storage.frame import (
     start_of,
 )
 from topics.storage.fs import Disk, MappedBytes
+from topics.storage.operation_codec import decode_control
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_format import SegmentFrame, frame_at
 from topics.storage.state import decode_state
@@ -136,9 +140,19 @@ def _is_something(buffer: MappedBytes, offset: int) -> bool:
 
 def _wal_entry(frame: Frame, wrong: str = "") -> Entry:
     kind, flags, topic_id, seq, ts, node, tag, payload, _ = frame
+    if kind not in (APPEND, CHECKPOINT_MARK):
+        try:
+            about = msgspec.to_builtins(decode_control(payload))
+        except msgspec.DecodeError as error:
+            wrong = wrong or f"no operation this version knows: {error}"
+        else:
+            name = about.pop("is")
+            about.pop("topic_id", None)
+            about.pop("ts")
+            return Entry(start_of(frame), name, wrong, _flag_names(flags), topic_id, seq, ts, fields=about)
     return Entry(
         start_of(frame),
-        FrameKind(kind).name.lower() if 1 <= kind <= FRAME_KIND_MAX else f"type {kind}",
+        _frame_name(kind),
         wrong,
         _flag_names(flags),
         topic_id,
@@ -148,6 +162,12 @@ def _wal_entry(frame: Frame, wrong: str = "") -> Entry:
         tag if flags & HAS_TAG else None,
         payload,
     )
+
+
+def _frame_name(kind: int) -> str:
+    if kind == APPEND:
+        return "appended"
+    return FrameKind(kind).name.lower() if 1 <= kind <= FRAME_KIND_MAX else f"type {kind}"
 
 
 def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str, intact: int) -> Entry:
@@ -161,7 +181,7 @@ def _wal_verdict(disk: Disk, buffer: MappedBytes, path: str, intact: int) -> Ent
     except CorruptFile as error:
         return Entry(error.offset, "corrupt", error.reason)
     except UnknownVersion as error:
-        return Entry(0, "unknown version", str(error.version))
+        return Entry(0, "unknown version", error.version)
     end = frames.end
     assert end is not None, "the scan is over"
     if end.reason is EndReason.TORN:
@@ -268,7 +288,7 @@ def _snapshot_entries(disk: Disk, path: str) -> Iterator[Entry]:
         return
     fields: dict[str, object] = {
         "format": state.format,
-        "next_topic_id": state.next_topic_id,
+        "next_id": state.next_id,
         "clean": state.clean,
         "shards": state.shards,
         "topics": len(images),

@@ -90,6 +90,11 @@ def parse_shard_name(name: str) -> int | None:
     return _number(_SHARD.fullmatch(name), name, shard_name)
 
 
+def is_exchange_shard(name: str) -> bool:
+    """Whether it is the first of its number: topics that exchange records are all in there."""
+    return name in ("", shard_name(0))
+
+
 def wal_file_name(first_lsn: int) -> str:
     return f"wal-{first_lsn:016d}.log"
 

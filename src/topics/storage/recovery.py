@@ -1,80 +1,39 @@
 """Recovery: snapshot, segments, then every WAL shard found, whatever their number was.
 
-What comes out goes to a `RecoveryTarget`, as operations in the order they happened to each topic. Nothing on disk
-is changed but torn tails, and those only by `repair`: recovering again gives the same.
+What comes out goes to a `RecoveryTarget`, as operations in the order they happened to each topic: what an earlier
+process wrote comes first, to whatever shards; of each process, the shard of the topics that exchange records comes
+last, because a topic that has entered it has all before that in another one. Nothing on disk is changed but torn
+tails, and those only by `repair`: recovering again gives the same.
 """
 
+from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from topics.model.config import TopicConfig
 from topics.model.image import SegmentImage, TopicImage
-from topics.model.lease_event import LeaseEvent
-from topics.model.operation import (
-    ConfigUpdated,
-    CursorSet,
-    HeadReserved,
-    RecordsDeleted,
-    RecordsExpired,
-    RouterChanged,
-    RouterDeleted,
-    TopicCreated,
-    TopicDeleted,
-)
-from topics.model.tag_match import TagMatch
+from topics.model.operation import Operation, RouterPut, TopicCreated
+from topics.model.record import Batch
 from topics.storage import paths, snapshot
-from topics.storage.errors import CorruptFile
-from topics.storage.frame import BATCH_CONTINUES, FrameKind
+from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.frame import HAS_NODE, HAS_TAG
 from topics.storage.fs import Disk
-from topics.storage.segment_format import SegmentRecord
+from topics.storage.operation_codec import batch_of, operations_of
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.state import decode_state
 from topics.storage.tiers import Tiers
-from topics.storage.wal_replay import ShardReplay, TornTail
-
-APPENDS_GATHERED_MAX = 1000
-
-ReplayedRecord = tuple[int, int, bytes, bytes, bytes]
-"""(flags, ts, node, tag, payload)"""
-
-Tail = tuple[SegmentImage, list[SegmentRecord], list[bool]]
-"""An unsealed segment: its image, its records, and which of them are deleted."""
+from topics.storage.wal_replay import ShardReplay, TornTail, WalPiece
 
 
 class RecoveryTarget(Protocol):
-    def load_topic(self, image: TopicImage, tails: list[Tail]) -> None: ...
-
-    def topic_created(self, topic_id: int, ts: int, created: TopicCreated) -> None: ...
-
-    def config_updated(self, topic_id: int, ts: int, config: TopicConfig, version: int) -> None: ...
-
-    def cursor_set(self, topic_id: int, ts: int, cursor: CursorSet) -> None: ...
-
-    def topic_deleted(self, topic_id: int, deleted: TopicDeleted) -> None: ...
-
-    def router_changed(self, topic_id: int, change: RouterChanged) -> None: ...
-
-    def router_deleted(self, topic_id: int, router_id: int) -> None: ...
-
-    def forwarded_through(self, topic_id: int, seq: int) -> None:
-        """Routers had given out the seqs up to here when the next operation of the topic happened."""
+    def load(self, images: list[TopicImage]) -> None:
+        """Everything there was at the snapshot."""
         ...
 
-    def appended(self, topic_id: int, first_seq: int, records: list[ReplayedRecord]) -> None:
-        """Whole writes with consecutive seqs of one topic; those it has already are to be passed over."""
+    def apply(self, operation: Operation) -> None:
+        """What happened next."""
         ...
-
-    def records_deleted(self, topic_id: int, before_seq: int, match: TagMatch | None) -> None: ...
-
-    def jobs_deleted(self, topic_id: int, seqs: list[int], move: str | None) -> None: ...
-
-    def lease_changed(self, topic_id: int, event: LeaseEvent) -> None: ...
-
-    def head_reserved(self, topic_id: int, ceiling: int) -> None: ...
-
-    def records_expired(self, topic_id: int, ttl_lost_seq: int) -> None: ...
 
 
 class ReplayedShard(NamedTuple):
@@ -84,7 +43,8 @@ class ReplayedShard(NamedTuple):
 
 class Recovered(NamedTuple):
     snapshot_number: int
-    next_topic_id: int
+    next_id: int
+    start: int  # the number of the last process that wrote
     images: list[TopicImage]
     absorbed: dict[str, int]  # what the snapshot had of each shard
     shards: dict[str, ReplayedShard]  # by directory, relative to the WAL's
@@ -93,15 +53,12 @@ class Recovered(NamedTuple):
     frames: int
 
 
-_created = msgspec.json.Decoder(TopicCreated).decode
-_updated = msgspec.json.Decoder(ConfigUpdated).decode
-_lease_event = msgspec.json.Decoder(LeaseEvent).decode
-_deleted = msgspec.json.Decoder(RecordsDeleted).decode
-_reserved = msgspec.json.Decoder(HeadReserved).decode
-_expired = msgspec.json.Decoder(RecordsExpired).decode
-_topic_deleted = msgspec.json.Decoder(TopicDeleted).decode
-_router_changed = msgspec.json.Decoder(RouterChanged).decode
-_router_deleted = msgspec.json.Decoder(RouterDeleted).decode
+class Tail(NamedTuple):
+    """An unsealed segment: its records, and which of them are deleted."""
+
+    batch: Batch
+    timestamps: "array[int]"
+    deleted: list[bool]
 
 
 class Recovery:
@@ -124,39 +81,37 @@ class Recovery:
         self._progress = progress
         self._on_wal_file = on_wal_file
         self._replays: dict[str, ShardReplay] = {}
-        # Appends of one topic gathered into one call.
-        self._topic_id = 0
-        self._first_seq = 0
-        self._records: list[ReplayedRecord] = []
 
     def run(self) -> Recovered:
         directory = paths.meta_dir(self._root)
         loaded = snapshot.load_latest(self._disk, directory)
-        number, next_topic_id, clean = 0, 1, True
+        number, next_id, start, clean = 0, 1, 0, True
         absorbed: dict[str, int] = {}
         images: list[TopicImage] = []
         if loaded is not None:
             state, images = decode_state(loaded.body, f"{directory}/{paths.snapshot_name(loaded.number)}")
-            number, next_topic_id, absorbed, clean = loaded.number, state.next_topic_id, state.shards, state.clean
+            number, next_id, absorbed, clean = loaded.number, state.next_id, state.shards, state.clean
+            start = state.start
         for image in images:
-            self._target.load_topic(image, self._load_segments(image))
-        frames = 0
+            self._check_segments(image)
+        self._target.load(images)
         self._replays = {
-            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0), self._begin_file)
+            name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0))
             for name in sorted({*self._shard_names(), *absorbed})
         }
-        total = sum(replay.total_bytes for replay in self._replays.values()) or 1
-        for replay in self._replays.values():
-            for frame in replay:
-                frames += 1
-                self._apply(frame[0], frame[1], frame[2], frame[3], frame[4], frame[5], frame[6], frame[7])
-                if frames % 20_000 == 0:
-                    self._progress(sum(each.read_bytes for each in self._replays.values()) / total)
-            self._hand_over()
-        next_topic_id = max(next_topic_id, self._highest_topic_id + 1)
+        for piece in self._pieces():
+            start = max(start, piece.start)
+            for operation in self._operations(piece):
+                if isinstance(operation, TopicCreated):
+                    next_id = max(next_id, operation.topic_id + 1)
+                elif isinstance(operation, RouterPut):
+                    next_id = max(next_id, operation.router_id + 1)
+                self._target.apply(operation)
+        frames = sum(replay.frame_count for replay in self._replays.values())
         return Recovered(
             snapshot_number=number,
-            next_topic_id=next_topic_id,
+            next_id=next_id,
+            start=start,
             images=images,
             absorbed=absorbed,
             shards={name: ReplayedShard(replay.next_lsn, replay.torn) for name, replay in self._replays.items()},
@@ -170,70 +125,28 @@ class Recovery:
         for replay in self._replays.values():
             replay.repair()
 
-    _highest_topic_id = 0
+    def _pieces(self) -> list[WalPiece]:
+        """Everything there is to replay, in the order it was written, as far as that counts."""
+        found = [
+            (piece.start, paths.is_exchange_shard(name), name, position, piece)
+            for name, replay in self._replays.items()
+            for position, piece in enumerate(replay.pieces())
+        ]
+        return [each[4] for each in sorted(found, key=lambda each: each[:4])]
 
-    def _apply(
-        self, kind: int, flags: int, topic_id: int, seq: int, ts: int, node: bytes, tag: bytes, payload: bytes
-    ) -> None:
-        if kind == 1:
-            if (
-                topic_id != self._topic_id
-                or seq != self._first_seq + len(self._records)
-                or (len(self._records) >= APPENDS_GATHERED_MAX and not self._records[-1][0] & BATCH_CONTINUES)
-            ):
-                self._hand_over()
-                self._topic_id, self._first_seq = topic_id, seq
-            self._records.append((flags, ts, node, tag, payload))
-            return
-        self._hand_over()
-        target = self._target
-        if seq:
-            target.forwarded_through(topic_id, seq)
-        if kind == FrameKind.TOPIC_CREATE:
-            self._highest_topic_id = max(self._highest_topic_id, topic_id)
-            target.topic_created(topic_id, ts, _created(payload))
-        elif kind == FrameKind.CONFIG_UPDATE:
-            updated = _updated(payload)
-            if updated.config is not None:
-                target.config_updated(topic_id, ts, updated.config, updated.version)
-            if updated.cursor is not None:
-                target.cursor_set(topic_id, ts, updated.cursor)
-        elif kind == FrameKind.TOPIC_DELETE:
-            target.topic_deleted(topic_id, _topic_deleted(payload))
-        elif kind == FrameKind.ROUTER_CREATE:
-            change = _router_changed(payload)
-            if change.put is not None:
-                self._highest_topic_id = max(self._highest_topic_id, change.put.router_id)
-            target.router_changed(topic_id, change)
-        elif kind == FrameKind.ROUTER_DELETE:
-            target.router_deleted(topic_id, _router_deleted(payload).router_id)
-        elif kind == FrameKind.DELETE:
-            deleted = _deleted(payload)
-            if deleted.seqs is None:
-                target.records_deleted(topic_id, deleted.before_seq, deleted.match)
-            else:
-                target.jobs_deleted(topic_id, deleted.seqs, deleted.move)
-        elif kind == FrameKind.LEASE:
-            target.lease_changed(topic_id, _lease_event(payload))
-        elif kind == FrameKind.HEAD_WATERMARK:
-            target.head_reserved(topic_id, _reserved(payload).ceiling)
-        elif kind == FrameKind.EVICT_WATERMARK:
-            target.records_expired(topic_id, _expired(payload).ttl_lost_seq)
-        else:
-            raise AssertionError(f"no operation for frames of type {kind}")
+    def _operations(self, piece: WalPiece) -> Iterator[Operation]:
+        total = sum(each.total_bytes for each in self._replays.values()) or 1
+        self._on_wal_file(piece.path)
+        try:
+            for number, operation in enumerate(operations_of(piece.frames)):
+                yield operation
+                if number % 100 == 0:
+                    self._progress(sum(each.read_bytes for each in self._replays.values()) / total)
+        except msgspec.DecodeError as error:
+            raise UnknownVersion(piece.path, f"an operation that cannot be read: {error}") from error
 
-    def _hand_over(self) -> None:
-        if self._records:
-            records, self._records = self._records, []
-            self._target.appended(self._topic_id, self._first_seq, records)
-
-    def _begin_file(self, path: str) -> None:
-        self._hand_over()
-        self._on_wal_file(path)
-
-    def _load_segments(self, image: TopicImage) -> list[Tail]:
-        """Checks that every segment is there and as long as it should be; reads the unsealed ones."""
-        tails: list[Tail] = []
+    def _check_segments(self, image: TopicImage) -> None:
+        """Every segment has to be there and as long as it should be."""
         for segment in image.segments:
             if segment.cleared:
                 continue
@@ -244,19 +157,6 @@ class Recovery:
             size = self._disk.size(path)
             if size < segment.data_bytes or (segment.sealed and size != segment.data_bytes):
                 raise CorruptFile(path, size, f"{size} bytes long where {segment.data_bytes} are due")
-            if not segment.sealed:
-                reader = SegmentReader(self._disk, directory, segment.first_seq, segment.data_bytes)
-                if reader.count != segment.count:
-                    raise CorruptFile(path, size, f"{reader.count} records where {segment.count} are due")
-                records = reader.slices(0, reader.count, with_deleted=True)
-                deleted = [reader.deleted(position) for position in range(reader.count)]
-                dead_below = max(image.earliest_seq - segment.first_seq, 0)
-                left = deleted[dead_below:].count(False)
-                if left > segment.live_count:
-                    marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
-                    raise CorruptFile(path, 0, marked)
-                tails.append((segment, records, deleted))
-        return tails
 
     def _shard_names(self) -> Iterator[str]:
         """Every shard directory there is, the flat layout as an empty name."""
@@ -269,3 +169,27 @@ class Recovery:
     def _shard_path(self, name: str) -> str:
         wal = paths.wal_dir(self._root)
         return f"{wal}/{name}" if name else wal
+
+
+def read_tail(disk: Disk, tiers: Tiers, image: TopicImage, segment: SegmentImage) -> Tail:
+    """The records of a segment that is not sealed yet."""
+    directory = tiers.directory(image.topic_id, cold=segment.cold)
+    reader = SegmentReader(disk, directory, segment.first_seq, segment.data_bytes)
+    if reader.count != segment.count:
+        raise CorruptFile(reader.data_path, 0, f"{reader.count} records where {segment.count} are due")
+    deleted = [reader.deleted(position) for position in range(reader.count)]
+    for position in segment.deleted:
+        deleted[position] = True
+    dead_below = max(image.earliest_seq - segment.first_seq, 0)
+    left = deleted[dead_below:].count(False)
+    if left != segment.live_count:
+        marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
+        raise CorruptFile(reader.data_path, 0, marked)
+    batch, timestamps = batch_of(
+        segment.first_seq,
+        (
+            (HAS_NODE * (node is not None) | HAS_TAG * (tag is not None), ts, node or b"", tag or b"", payload)
+            for _, ts, node, tag, payload in reader.slices(0, reader.count, with_deleted=True)
+        ),
+    )
+    return Tail(batch, timestamps, deleted)

@@ -4,13 +4,12 @@ Which positions are live is kept here, in memory, once any is dead; the delete b
 checkpoint. Everything else is read from the segment when it is asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress, islice
 
-from topics.model.capture import Columns
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.read_options import ReadOptions
-from topics.model.record import fragment_of, with_tag, without_data, without_meta
+from topics.model.record import Columns, fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import CorruptFile
 from topics.storage.frame import StoredRecord
@@ -43,7 +42,7 @@ class _StoredBlock:
 
 
 class SealedBlock(_StoredBlock):
-    __slots__ = ("_live", "_segments", "_topic_id", "cold", "dead_below", "live_bytes", "live_count")
+    __slots__ = ("_known_dead", "_live", "_segments", "_topic_id", "cold", "dead_below", "live_bytes", "live_count")
 
     def __init__(
         self,
@@ -59,8 +58,10 @@ class SealedBlock(_StoredBlock):
         cold: bool = False,
         live: bytearray | None = None,
         dead_below: int = 0,
+        unflagged: Iterable[int] = (),
     ) -> None:
-        """`live` has a 1 for each live position; without it, the delete bytes and `dead_below` say."""
+        """`live` has a 1 for each live position; without it, `dead_below`, the delete bytes, and `unflagged`, positions
+        whose delete byte may not be set yet, say."""
         super().__init__(first_seq, count, first_ts, last_ts)
         self._segments = segments
         self._topic_id = topic_id
@@ -68,6 +69,8 @@ class SealedBlock(_StoredBlock):
         self.live_bytes = live_bytes
         self.cold = cold
         self.dead_below = dead_below
+        self.unflagged = list(unflagged)
+        self._known_dead = tuple(self.unflagged)  # a reader opened before their delete bytes were set does not see them
         self._live = live
 
     @property
@@ -82,13 +85,19 @@ class SealedBlock(_StoredBlock):
         return bool(self._bits()[position])
 
     def kill(self, position: int, *, deleted: bool) -> int:
+        self._bits()[position] = 0
         if deleted:
             self.unflagged.append(position)
-        self._bits()[position] = 0
         size = self._reader().record_bytes(position)
         self.live_count -= 1
         self.live_bytes -= size
         return size
+
+    def ts(self, position: int) -> int:
+        return self._reader().ts(position)
+
+    def size(self, position: int) -> int:
+        return self._reader().record_bytes(position)
 
     def first_live(self, start: int) -> int:
         position = self._bits().find(1, start)
@@ -160,15 +169,6 @@ class SealedBlock(_StoredBlock):
             records = [records[position - first] for position in chosen]
         return records
 
-    def recount(self, dead_below: int) -> None:
-        """Counts what is live anew from the delete bytes: the image this block came from may be older."""
-        self.dead_below = dead_below
-        self._live = self._flags()
-        reader = self._reader()
-        positions = list(compress(range(self._count), self._live))
-        self.live_count = len(positions)
-        self.live_bytes = sum(map(reader.record_bytes, positions))
-
     def _bits(self) -> bytearray:
         if self._live is None:
             if self.live_count == self._count:
@@ -178,13 +178,15 @@ class SealedBlock(_StoredBlock):
         return self._live
 
     def _flags(self) -> bytearray:
-        """What is live by the delete bytes. They are only ever set, so they cannot leave more than was known."""
+        """What is live by the delete bytes and what is known beyond them: as much as the snapshot says."""
         reader = self._reader()
         live = bytearray(not reader.deleted(position) for position in range(self._count))
         live[: self.dead_below] = bytes(self.dead_below)
-        if sum(live) > self.live_count:
-            unmarked = f"{sum(live)} records are not marked deleted where {self.live_count} should be left"
-            raise CorruptFile(reader.data_path, 0, unmarked)
+        for position in self._known_dead:
+            live[position] = 0
+        if sum(live) != self.live_count:
+            marked = f"{sum(live)} records are not marked deleted where {self.live_count} should be left"
+            raise CorruptFile(reader.data_path, 0, marked)
         return live
 
     def _reader(self) -> SegmentReader:
@@ -209,6 +211,12 @@ class ClearedBlock(_StoredBlock):
 
     def kill(self, position: int, *, deleted: bool) -> int:
         raise AssertionError(f"seq {self.first_seq + position} is dead already")
+
+    def ts(self, position: int) -> int:
+        return self.last_ts
+
+    def size(self, position: int) -> int:
+        return 0
 
     def first_live(self, start: int) -> int:
         return self._count
@@ -249,4 +257,5 @@ def stored_block(
         segment.last_ts,
         cold=cold,
         dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
+        unflagged=segment.deleted,
     )

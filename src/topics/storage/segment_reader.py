@@ -58,7 +58,7 @@ class SegmentReader:
         self.tags_rebuilt = False
         self.count = len(self._index) // ENTRY.size
         if not self._index_fits():
-            self._rebuild_index()
+            self.rebuild_index()
 
     @property
     def last_seq(self) -> int:
@@ -95,10 +95,6 @@ class SegmentReader:
             return data, base, self._offsets[start:stop]
         entries = memoryview(self._index[start * ENTRY.size : stop * ENTRY.size])
         return data, base, entries.cast("I")[:: ENTRY.size // 4]  # the first field of each
-
-    def rebuild_index(self) -> None:
-        """For a reader in bulk who found the index to lead astray. Raises `CorruptFile` where it is the data."""
-        self._rebuild_index()
 
     def ts(self, position: int) -> int:
         found: tuple[int] = unpack_ts(self._data, self._offset(position))
@@ -259,15 +255,16 @@ class SegmentReader:
             return self._offsets[position]
         offset: int = ENTRY.unpack_from(self._index, position * ENTRY.size)[0]
         if not self._is_at(offset, position):
-            return self._rebuild_index()[position]
+            return self.rebuild_index()[position]
         return offset
 
     def _end_before(self, position: int) -> int:
         """Where the frame before the position ends."""
         return self._offset(position) if position < self.count else self.data_bytes
 
-    def _rebuild_index(self) -> "array[int]":
-        """Walk the data, checking every record; from then on the index file is not used."""
+    def rebuild_index(self) -> "array[int]":
+        """Walk the data, checking every record; from then on the index file is not used. Also for a reader in bulk who
+        found the index to lead astray. Raises `CorruptFile` where it is the data."""
         heads = list(frame_heads(self._data, self.data_bytes, self.first_seq))
         end = heads[-1][1] if heads else 0
         stop_seq = self.first_seq + len(heads)

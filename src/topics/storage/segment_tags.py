@@ -68,7 +68,7 @@ class TagTable:
         if magic != MAGIC:
             raise CorruptFile(path, 0, "no tag table")
         if version != TAGS_VERSION:
-            raise UnknownVersion(path, version)
+            raise UnknownVersion(path, f"tag table format {version}")
         with memoryview(buffer) as view, view[: size - CHECKSUM_BYTES] as covered:
             checksum = xxh3_64_digest(covered)[::-1]
         if checksum != buffer[size - CHECKSUM_BYTES :]:

@@ -50,7 +50,7 @@ def decode_snapshot(content: bytes, path: str) -> bytes:
     if magic != MAGIC:
         raise CorruptFile(path, 0, "no snapshot")
     if version != SNAPSHOT_VERSION:
-        raise UnknownVersion(path, version)
+        raise UnknownVersion(path, f"snapshot format {version}")
     body = content[_HEADER_BYTES:]
     if len(body) != body_len:
         raise CorruptFile(path, 12, f"{len(body)} bytes of body where {body_len} are due")

@@ -6,16 +6,18 @@ from msgspec import Raw, Struct
 from topics.model.image import TopicImage
 from topics.storage.errors import UnknownVersion
 
-STATE_FORMAT = 2
+STATE_FORMAT = 3
 
 
 class State(Struct, frozen=True):
-    """`shards`: directory name of each WAL shard to the first lsn that is not in here. `clean`: nothing follows."""
+    """`shards`: directory name of each WAL shard to the first lsn that is not in here. `clean`: nothing follows.
+    `start`: the number of the process that wrote it."""
 
-    next_topic_id: int
+    next_id: int
     clean: bool
     shards: dict[str, int]
     topics: list[Raw]
+    start: int
     format: int = STATE_FORMAT
 
 
@@ -32,13 +34,13 @@ def encode_topic(image: TopicImage) -> bytes:
     return _encode(image)
 
 
-def encode_state(next_topic_id: int, shards: dict[str, int], topics: list[bytes], *, clean: bool) -> bytes:
-    return _encode(State(next_topic_id, clean, shards, [Raw(topic) for topic in topics]))
+def encode_state(next_id: int, shards: dict[str, int], topics: list[bytes], *, start: int, clean: bool) -> bytes:
+    return _encode(State(next_id, clean, shards, [Raw(topic) for topic in topics], start))
 
 
 def decode_state(body: bytes, path: str) -> tuple[State, list[TopicImage]]:
     found = msgspec.msgpack.decode(body, type=_Format).format
     if found != STATE_FORMAT:
-        raise UnknownVersion(path, f"state format {found}")
+        raise UnknownVersion(path, f"state format {found}", earlier=found < STATE_FORMAT)
     state = _decode_state(body)
     return state, [_decode_topic(topic) for topic in state.topics]

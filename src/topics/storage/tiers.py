@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
-from topics.storage.errors import CorruptFile, failing_as
+from topics.storage.errors import ColdTierUnknown, CorruptFile, failing_as
 from topics.storage.fs import Disk, replace_file
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
@@ -29,6 +29,9 @@ class Tiers:
         self._hot_retain_bytes = hot_retain_bytes
 
     def directory(self, topic_id: int, *, cold: bool) -> str:
+        """Raises `ColdTierUnknown` when there should be a cold tier and there is none."""
+        if cold and not self._cold_root:
+            raise ColdTierUnknown(self._hot_root)
         return paths.topic_dir(self._cold_root if cold else self._hot_root, topic_id)
 
     def relocate(self, topic_id: int, segments: Mapping[int, SegmentImage]) -> list[int]:

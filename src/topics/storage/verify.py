@@ -55,7 +55,6 @@ class SegmentDue:
     segment: SegmentImage
     snapshot_path: str = ""
     image: TopicImage | None = None
-    deletes_follow: bool = False
 
 
 @dataclass(slots=True)
@@ -136,9 +135,7 @@ def check_segment(disk: Disk, due: SegmentDue) -> Checked:
     findings, checked = Findings(), Checked()
     advanced: list[int] = []
     if due.image is not None:
-        check = TopicCheck(
-            disk, due.snapshot_path, due.image, findings, advanced.append, deletes_follow=due.deletes_follow, heads={}
-        )
+        check = TopicCheck(disk, due.snapshot_path, due.image, findings, advanced.append, heads={})
         check.check_segment(due.segment, due.directory)
         checked.topic = check.summary
     else:
@@ -183,7 +180,7 @@ class _Verification:
         if not shards and not numbers:
             raise NoDataDirectory(self._root)
         readable = self._read_snapshots(numbers)
-        number, state, images = readable[0] if readable else (0, State(1, False, {}, []), [])
+        number, state, images = readable[0] if readable else (0, State(1, False, {}, [], 0), [])
         needed = _segments_of(images)
         kept = {key: image for _, _, older in readable[1:] for key, image in _segments_of(older).items()}
         self._total_bytes = sum(segment.data_bytes for segment in (kept | needed).values())
@@ -196,7 +193,7 @@ class _Verification:
             ]
         )
         path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
-        topics = self._check_topics(path, images, wal, {key: kept[key] for key in kept.keys() - needed.keys()})
+        topics = self._check_topics(path, images, {key: kept[key] for key in kept.keys() - needed.keys()})
         # Without a snapshot nothing says which files belong to something.
         if number:
             self._note_orphans(needed.keys() | kept.keys())
@@ -215,7 +212,7 @@ class _Verification:
             except CorruptFile as error:
                 self._findings.corrupt(error)
             except UnknownVersion as error:
-                self._findings.unchecked(path, error.message)
+                self._findings.unchecked(path, f"another version of topics wrote it: {error.version}")
             except msgspec.DecodeError as error:
                 self._findings.problem(path, 0, f"its body cannot be read: {error}")
             else:
@@ -229,23 +226,17 @@ class _Verification:
             self._take(checked)
             wal.frames += checked.wal.frames
             wal.appended.update(checked.wal.appended)
-            wal.deleting |= checked.wal.deleting
         return wal
 
-    def _check_topics(
-        self, snapshot_path: str, images: list[TopicImage], wal: WalSummary, kept: Segments
-    ) -> list[TopicSummary]:
+    def _check_topics(self, snapshot_path: str, images: list[TopicImage], kept: Segments) -> list[TopicSummary]:
         summaries: dict[int, TopicSummary] = {}
         dues: list[SegmentDue] = []
         heads = {image.topic_id: image.head_seq for image in images}
         for image in images:
-            follow = image.topic_id in wal.deleting
-            check = TopicCheck(
-                self._disk, snapshot_path, image, self._findings, self._advance, deletes_follow=follow, heads=heads
-            )
+            check = TopicCheck(self._disk, snapshot_path, image, self._findings, self._advance, heads=heads)
             check.check_image()
             summaries[image.topic_id] = check.summary
-            dues += self._segments_due(snapshot_path, image, check.summary, deletes_follow=follow)
+            dues += self._segments_due(snapshot_path, image, check.summary)
         for (topic_id, _, cold), segment in kept.items():
             if not cold or self._cold_root:
                 dues.append(SegmentDue(topic_id, self._directory(topic_id, cold=cold), segment))
@@ -259,10 +250,8 @@ class _Verification:
                 summary.segments += found.segments
         return list(summaries.values())
 
-    def _segments_due(
-        self, snapshot_path: str, image: TopicImage, summary: TopicSummary, *, deletes_follow: bool
-    ) -> Iterator[SegmentDue]:
-        alone = structs.replace(image, segments=[], keys=[], cursors=[], losses=[], routers=[], queue=None, moves=[])
+    def _segments_due(self, snapshot_path: str, image: TopicImage, summary: TopicSummary) -> Iterator[SegmentDue]:
+        alone = structs.replace(image, segments=[], keys=[], cursors={}, losses=[], routers=[], queue=None, hops={})
         unnamed_cold = 0
         for segment in image.segments:
             if segment.cleared:
@@ -271,7 +260,7 @@ class _Verification:
                 unnamed_cold += 1
             else:
                 directory = self._directory(image.topic_id, cold=segment.cold)
-                yield SegmentDue(image.topic_id, directory, segment, snapshot_path, alone, deletes_follow)
+                yield SegmentDue(image.topic_id, directory, segment, snapshot_path, alone)
         if unnamed_cold:
             reason = f"{unnamed_cold} segments of topic {image.name!r} are on the cold tier: name its directory"
             self._findings.unchecked(snapshot_path, reason)

@@ -35,9 +35,8 @@ class SegmentCounts:
 
 
 class TopicCheck:
-    """`snapshot_path` is named by what is wrong with the image itself. `deletes_follow`: the WAL has deletes of
-    this topic that the snapshot has not, so delete bytes may be ahead of its counts. `heads`: the last seq of every
-    topic of the snapshot."""
+    """`snapshot_path` is named by what is wrong with the image itself. `heads`: the last seq of every topic of the
+    snapshot."""
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class TopicCheck:
         findings: Findings,
         advance: Callable[[int], None],
         *,
-        deletes_follow: bool,
         heads: Mapping[int, int],
     ) -> None:
         self._disk = disk
@@ -55,7 +53,6 @@ class TopicCheck:
         self._image = image
         self._findings = findings
         self._advance = advance
-        self._deletes_follow = deletes_follow
         self._heads = heads
         self.summary = TopicSummary(image.topic_id, image.name)
 
@@ -83,7 +80,7 @@ class TopicCheck:
             self._wrong("its routers have more than one source")
 
     def check_segment(self, segment: SegmentImage, directory: str) -> None:
-        """Its files, whether they are all it should be, and its counts against the delete bytes."""
+        """Its files, whether they are all it should be, its counts against delete bytes and listed deletes."""
         self.summary.segments += 1
         path = paths.segment_path(directory, segment.first_seq, SegmentPart.DATA)
         topic_id = self._image.topic_id
@@ -112,11 +109,11 @@ class TopicCheck:
             reason = f"{reader.count} records where {segment.count} are due"
             self._findings.problem(reader.data_path, segment.data_bytes, reason, topic_id)
             return
-        counts = count_live(reader, self._image.earliest_seq)
+        counts = count_live(reader, self._image.earliest_seq, segment.deleted)
         self.summary.live += counts.live
         self.summary.deleted += counts.deleted
         found, due = (counts.live, counts.live_bytes), (segment.live_count, segment.live_bytes)
-        if found != due and not (self._deletes_follow and counts.live < segment.live_count):
+        if found != due:
             reason = f"{found[0]} live records ({found[1]} bytes) where the snapshot has {due[0]} ({due[1]} bytes)"
             self._findings.problem(reader.data_path, 0, reason, topic_id)
 
@@ -151,9 +148,9 @@ def check_bytes(reader: SegmentReader, findings: Findings, topic_id: int | None,
     return sound
 
 
-def count_live(reader: SegmentReader, earliest_seq: int) -> SegmentCounts:
-    """What is live: neither flagged as deleted nor below the first live record of the topic."""
-    dead = set(_flagged(reader.deleted_bitmap))
+def count_live(reader: SegmentReader, earliest_seq: int, listed: Iterable[int]) -> SegmentCounts:
+    """What is live: neither flagged nor listed as deleted, nor below the first live record of the topic."""
+    dead = {*_flagged(reader.deleted_bitmap), *listed}
     deleted = len(dead)
     dead.update(range(min(max(earliest_seq - reader.first_seq, 0), reader.count)))
     return SegmentCounts(reader.count - len(dead), reader.data_bytes - sum(map(reader.record_bytes, dead)), deleted)

@@ -1,4 +1,4 @@
-"""Checks one shard of the WAL: every frame, mark and batch, the numbering of its files, the order of seqs.
+"""Checks one shard of the WAL: every frame, mark, operation and batch, the numbering of its files, the order of seqs.
 
 Reads all files, also those a snapshot has absorbed. A torn tail is a note: nobody was promised what it held.
 """
@@ -7,10 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.findings import Findings
-from topics.storage.frame import APPEND, BATCH_CONTINUES, CHECKPOINT_MARK, DELETE
+from topics.storage.frame import APPEND, BATCH_CONTINUES, CHECKPOINT_MARK
 from topics.storage.fs import Disk
+from topics.storage.operation_codec import decode_control
 from topics.storage.wal_reader import EndReason, WalScan, scan
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import WalFile, wal_files
@@ -23,8 +26,6 @@ class WalSummary:
     frames: int = 0
     appended: Counter[int] = field(default_factory=Counter)
     """Records by topic id."""
-    deleting: set[int] = field(default_factory=set)
-    """Topics with Delete frames: their delete bytes may be ahead of the snapshot."""
 
 
 class ShardCheck:
@@ -74,7 +75,10 @@ class ShardCheck:
             self._findings.corrupt(error)
             return None
         except UnknownVersion as error:
-            self._findings.unchecked(file.path, error.message)
+            self._findings.unchecked(file.path, f"another version of topics wrote it: {error.version}")
+            return None
+        except msgspec.DecodeError as error:
+            self._findings.unchecked(file.path, f"an operation that cannot be read: {error}")
             return None
         finally:
             self._advance(len(buffer))
@@ -92,7 +96,7 @@ class ShardCheck:
         from_lsn = self._from_lsn
         offset = 0
         batch: tuple[int, int] | None = None  # the topic of an open batch and the seq it has to go on with
-        for kind, flags, topic_id, seq, _, _, _, _, end in frames:
+        for kind, flags, topic_id, seq, _, _, _, body, end in frames:
             if kind == APPEND:
                 if batch is not None and batch != (topic_id, seq):
                     self._findings.problem(file.path, offset, f"seq {seq} in a batch that goes on with {batch[1]}")
@@ -100,12 +104,12 @@ class ShardCheck:
                     self._findings.problem(file.path, offset, f"seq {seq} of topic {topic_id} was there before")
                 last_seqs[topic_id] = seq
                 batch = (topic_id, seq + 1) if flags & BATCH_CONTINUES else None
+            elif kind != CHECKPOINT_MARK:
+                decode_control(body)
             if kind != CHECKPOINT_MARK:
                 if from_lsn is not None and lsn >= from_lsn:
                     summary.frames += 1
-                    if kind == DELETE:
-                        summary.deleting.add(topic_id)
-                    elif kind == APPEND and seq > heads.get(topic_id, 0):
+                    if kind == APPEND and seq > heads.get(topic_id, 0):
                         summary.appended[topic_id] += 1
                 lsn += 1
             offset = end

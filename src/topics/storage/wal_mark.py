@@ -1,7 +1,9 @@
 """The two CheckpointMark frames the log itself writes. Their body is JSON; topic id, seq and ts are 0.
 
-    file mark    {"format":1,"shard":n,"first_lsn":n}    the first frame of every WAL file
-    sync mark    {"synced_bytes":n}                      everything before it, n bytes, was synced
+    file mark    {"format":2,"shard":n,"first_lsn":n,"start":n}    the first frame of every WAL file
+    sync mark    {"synced_bytes":n}                                everything before it, n bytes, was synced
+
+`start` numbers the processes that wrote to the directory: what an earlier one wrote, to whatever shards, came first.
 
 A writer begins its first write after a successful sync with a sync mark. So a valid sync mark proves that
 every byte before it was once durable: a bad frame before it is corruption, and never a torn tail. The mark
@@ -16,17 +18,18 @@ from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import DATA_LEN_AT, LENGTH_BYTES, FrameKind, control_frame
 from topics.storage.fs import MappedBytes
 
-WAL_FORMAT = 1
+WAL_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
     shard: int
     first_lsn: int
+    start: int
 
 
-def file_mark(shard: int, first_lsn: int) -> bytes:
-    body = b'{"format":%d,"shard":%d,"first_lsn":%d}' % (WAL_FORMAT, shard, first_lsn)
+def file_mark(shard: int, first_lsn: int, start: int) -> bytes:
+    body = b'{"format":%d,"shard":%d,"first_lsn":%d,"start":%d}' % (WAL_FORMAT, shard, first_lsn, start)
     return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, body)
 
 
@@ -38,8 +41,8 @@ def parse_file_mark(body: bytes, path: str) -> FileMark:
     except (ValueError, TypeError, KeyError):
         raise CorruptFile(path, 0, "the first frame is no file mark") from None
     if version != WAL_FORMAT:
-        raise UnknownVersion(path, version)
-    return FileMark(fields["shard"], fields["first_lsn"])
+        raise UnknownVersion(path, f"WAL format {version}", earlier=isinstance(version, int) and version < WAL_FORMAT)
+    return FileMark(fields["shard"], fields["first_lsn"], fields["start"])
 
 
 def sync_mark(synced_bytes: int) -> bytes:

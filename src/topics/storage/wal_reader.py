@@ -34,7 +34,7 @@ from topics.storage.wal_mark import FileMark, file_mark, find_sync_mark, parse_f
 
 __all__ = ["Frame"]
 
-_FILE_MARK_BYTES_MIN = len(file_mark(0, 0))
+_FILE_MARK_BYTES_MIN = len(file_mark(0, 0, 0))
 _ZEROS = bytes(1 << 20)
 
 
@@ -119,6 +119,13 @@ class WalScan:
 def scan(buffer: MappedBytes, path: str, start: int = 0, *, followed: bool = False) -> WalScan:
     """The frames of one WAL file from `start`. `followed`: a newer file of the same shard exists."""
     return WalScan(buffer, path, start, followed)
+
+
+def first_mark(buffer: MappedBytes, path: str) -> FileMark | None:
+    """What the file says of itself; None where its first frame is not whole."""
+    for frame in FrameDecoder(buffer, 0):
+        return parse_file_mark(frame[7], path) if frame[0] == CHECKPOINT_MARK else None
+    return None
 
 
 def _is_zero(buffer: MappedBytes, start: int) -> bool:

@@ -7,14 +7,15 @@ The names and the file marks say which lsns each file holds, so a lost file or l
 `CorruptFile`. CURRENT is advisory, except that it never names a file that was not there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from topics.storage import paths
 from topics.storage.errors import CorruptFile
 from topics.storage.frame import CHECKPOINT_MARK, Frame
 from topics.storage.fs import Disk
-from topics.storage.wal_reader import EndReason, scan
+from topics.storage.wal_reader import EndReason, first_mark, scan
 from topics.storage.wal_writer import WalFile, truncate_tail, wal_files
 
 
@@ -25,28 +26,43 @@ class TornTail:
     reason: str
 
 
-class ShardReplay:
-    """One pass over a shard. Frames below `from_lsn` are already in the snapshot and are not given out. `on_file` is
-    called with the path of each file before its first frame is given out."""
+class WalPiece(NamedTuple):
+    """The frames of one file. `start`: which process wrote it."""
 
-    def __init__(
-        self, disk: Disk, directory: str, from_lsn: int = 0, on_file: Callable[[str], None] = lambda path: None
-    ) -> None:
+    start: int
+    path: str
+    frames: Iterator[Frame]
+
+
+class ShardReplay:
+    """One pass over a shard. Frames below `from_lsn` are already in the snapshot and are not given out."""
+
+    def __init__(self, disk: Disk, directory: str, from_lsn: int = 0) -> None:
         self._disk = disk
         self._directory = directory
         self._from_lsn = from_lsn
-        self._on_file = on_file
         self._files = self._files_needed(wal_files(disk, directory))
         self.next_lsn = from_lsn
         self.torn: TornTail | None = None
         self.total_bytes = sum(disk.size(file.path) for file in self._files)
         self.read_bytes = 0
+        self.frame_count = 0
 
     def __iter__(self) -> Iterator[Frame]:
         """Frames in order, marks left out, only whole batches."""
+        for piece in self.pieces():
+            yield from piece.frames
+
+    def pieces(self) -> list[WalPiece]:
+        """The same, file by file; a batch never spans two. They have to be read in order, each to its end."""
+        found: list[WalPiece] = []
+        start = 0
         for position, file in enumerate(self._files):
-            self._on_file(file.path)
-            yield from self._file_frames(file, followed=position + 1 < len(self._files))
+            mark = first_mark(self._disk.map(file.path), file.path)
+            start = start if mark is None else mark.start
+            frames = self._file_frames(file, followed=position + 1 < len(self._files))
+            found.append(WalPiece(start, file.path, frames))
+        return found
 
     def repair(self) -> None:
         """Cut off the torn tail the replay found, if any, for good."""
@@ -86,6 +102,7 @@ class ShardReplay:
             if lsn >= skipped_below:
                 yield frame
             lsn += 1
+        self.frame_count += max(lsn - max(file.first_lsn, self._from_lsn), 0)
         self.next_lsn = max(lsn, self._from_lsn)
         self.read_bytes += len(buffer)
         end = frames.end

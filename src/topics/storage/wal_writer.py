@@ -79,12 +79,16 @@ def truncate_tail(disk: Disk, path: str, offset: int) -> None:
 
 
 class ShardWriter:
-    """Begins a fresh file at `first_lsn`: 0 in a new directory, `ShardReplay.next_lsn` after a recovery."""
+    """Begins a fresh file at `first_lsn`: 0 in a new directory, `ShardReplay.next_lsn` after a recovery. `start`: which
+    process this is, of all that have written to the directory."""
 
-    def __init__(self, disk: Disk, directory: str, shard: int, file_bytes_max: int, first_lsn: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, shard: int, file_bytes_max: int, first_lsn: int, start: int = 1
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._shard = shard
+        self._start = start
         self._file_bytes_max = file_bytes_max
         self._failure: DiskFailed | None = None
         self._mark_due = False
@@ -199,7 +203,7 @@ class ShardWriter:
 
     def _begin_file(self) -> WritableFile:
         path = f"{self._directory}/{paths.wal_file_name(self.next_lsn)}"
-        mark = file_mark(self._shard, self.next_lsn)
+        mark = file_mark(self._shard, self.next_lsn, self._start)
         file = self._disk.create(paths.temporary(path))
         file.preallocate(self._file_bytes_max)
         file.write(mark)

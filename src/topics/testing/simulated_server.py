@@ -21,8 +21,8 @@ from msgspec import Raw, convert, structs
 
 from topics.engine.engine import Appended, DeletedRecords, DeletedTopic, PutTopic, Write
 from topics.engine.journal import Busy, Commit
-from topics.engine.queues import Claim, Claimer, Queues, Settled
-from topics.engine.router_operations import PutRouter
+from topics.engine.queues import Claim, Claimer, Settled
+from topics.engine.routers import PutRouter
 from topics.errors import StorageFailed
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap
@@ -75,6 +75,7 @@ class SimulatedServer:
         **overrides: object,
     ) -> None:
         self._at_turn_end: list[Callable[[], None]] = []
+        self._stopped = False
         settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
         settings = structs.replace(settings, **overrides)
         self.engine, self.journal, self.store = assemble_core(
@@ -86,7 +87,7 @@ class SimulatedServer:
             wal_file_bytes=wal_file_bytes,
             new_id=lambda: f"{SERVER_NUMBER:032x}",
         )
-        self.queues = Queues(self.engine, clock, self.journal)
+        self.queues = self.engine.queues
         self.lazy = lazy
         self.checkpointer = self.store.checkpointer
 
@@ -98,11 +99,11 @@ class SimulatedServer:
         self.store.acquire()
         replayed = self.store.replay(lambda _: None)
         checkpoints = self.store.open(replayed)
-        if self.store.may_serve_first(replayed):
+        self.store.restart(replayed)
+        self.sync()
+        if serve_first and self.checkpointer.first_checkpoints == 1:
             # As the real one, which serves from here on, while the first checkpoint is made.
-            self.store.mark_running(checkpoints, replayed.recovered)
-            if serve_first:
-                return
+            return
         for _ in range(self.checkpointer.first_checkpoints):
             if not self.checkpoint():
                 assert self.checkpointer.last_failure is not None
@@ -112,6 +113,8 @@ class SimulatedServer:
     def stop(self) -> bool:
         """Stops in order, as after SIGTERM. False when the disk did not take everything."""
         clean = self.checkpoint(clean=True)
+        if clean and self.checkpointer.has_listed:
+            clean = self.checkpoint(clean=True)
         self.checkpointer.close()
         for shard in self.journal.shards:
             shard.close()
@@ -120,19 +123,17 @@ class SimulatedServer:
 
     def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
         """False when the disk refused it. `during` is called between the steps with the name of the one just done:
-        "begin", "barrier", "capture", "write"; what it does then happens while the checkpoint runs."""
+        "capture", "barrier", "write"; what it does then happens while the checkpoint runs."""
         between = during or (lambda _: None)
         if (failure := self.journal.failure) is not None:
             self.checkpointer.last_failure = failure
             return False
         progress = self.checkpointer.begin()
-        between("begin")
         try:
-            self.sync()
-            between("barrier")
-            self.checkpointer.capture(progress)
+            self.wait(progress.captured)
             between("capture")
             self.sync()
+            between("barrier")
             result = self.checkpointer.write(progress, clean=clean)
         except (StorageError, StorageFailed) as error:
             self.checkpointer.give_up(progress, error)
@@ -189,7 +190,7 @@ class SimulatedServer:
         node: str | None = None,
         config: Config | None = None,
     ) -> Appended:
-        """Like `write`, but does not wait for a commit: the write may be staged."""
+        """Like `write`, but does not wait for a commit: the write may be in flight."""
         if isinstance(records, int):
             records = [NewRecord(Raw(b'{"n":%d}' % number)) for number in range(records)]
         patch = None if config is None else convert(config, TopicConfigPatch)
@@ -204,6 +205,8 @@ class SimulatedServer:
         return deleted
 
     def read_all(self, topic: str) -> Reading:
+        if self.engine.topic(topic).in_flight and not self.lazy:
+            self.step()  # copies that have to be durable before they are seen
         options = ReadOptions(_READ_LIMIT, _READ_BYTES, include_tags=True)
         records: dict[int, bytes] = {}
         gaps: list[Gap] = []
@@ -274,13 +277,17 @@ class SimulatedServer:
             self.wait(commit)
 
     def step(self) -> None:
-        """One turn of every WAL shard, after one of the loop."""
+        """One turn of every WAL shard, after one of the loop. None after the disk has stopped in the middle of one."""
+        if self._stopped:
+            return
+        self._stopped = True
         calls = self._at_turn_end.copy()
         self._at_turn_end.clear()
         for call in calls:
             call()
         for shard in self.journal.shards:
             shard.step()
+        self._stopped = False
 
     def wait(self, commit: Commit | None) -> None:
         """Until an operation that was handed over is acknowledged. Raises its error if it failed."""

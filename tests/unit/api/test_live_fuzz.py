@@ -64,7 +64,7 @@ class LiveServer:
         self.clock = FakeClock()
         self.engine = Engine(self.clock)
         self.hub = Hub(self.clock, Governor(), self._call_later)
-        self.engine.on_change = self.hub.changed
+        self.engine.state.on_change = self.hub.changed
         self.opened = 0
         self.released = 0
         self._sessions = WatchSessions(self.clock, 0)

@@ -14,7 +14,7 @@ from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.engine.journal import Journal
-from topics.engine.queues import Claim, Claimer, Queues
+from topics.engine.queues import Claim, Claimer
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed, Throttled, TopicNotFound
 
@@ -22,7 +22,7 @@ from topics.errors import StorageFailed, Throttled, TopicNotFound
 class Stage(LiveStage):
     def __init__(self, journal: Journal | None = None, **config: object) -> None:
         super().__init__(journal)
-        self.queues = Queues(self.engine, self.clock, self.engine._journal)
+        self.queues = self.engine.queues
         self.desk = ClaimDesk(self.queues, self.hub, self.clock, self.loop.call_later)
         self.released = 0
         self.config = config

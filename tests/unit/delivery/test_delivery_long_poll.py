@@ -62,7 +62,7 @@ class Polls:
         self.clock = FakeClock()
         self.engine = Engine(self.clock)
         self.hub = Hub(self.clock, Governor(), self.call_later)
-        self.engine.on_change = self.hub.changed
+        self.engine.state.on_change = self.hub.changed
         self.long_polls = LongPolls(self.engine, self.clock, self.hub)
         self.engine.put_topic("t", TopicConfigPatch())
 

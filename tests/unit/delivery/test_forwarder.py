@@ -12,7 +12,7 @@ class Stage(LiveStage):
     def __init__(self) -> None:
         super().__init__()
         self.forwarder = Forwarder(self.engine, self.clock, self.governor, self.loop.call_later)
-        self.engine.on_forwardable = self.forwarder.forwardable
+        self.engine.state.on_forwardable = self.forwarder.forwardable
         self.forwarder.start()
 
     def route(self, source: str, dest: str) -> None:
@@ -41,7 +41,7 @@ def test_a_write_is_forwarded_on_a_later_turn(at: Stage) -> None:
 def test_what_comes_before_the_start_is_forwarded_after_it(at: Stage) -> None:
     at.route("a", "b")
     forwarder = Forwarder(at.engine, at.clock, at.governor, at.loop.call_later)
-    at.engine.on_forwardable = forwarder.forwardable
+    at.engine.state.on_forwardable = forwarder.forwardable
     at.write("a", 2)
     at.settle()
     assert at.head("b") == 0

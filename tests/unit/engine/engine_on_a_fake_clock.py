@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from topics.engine.control import EngineLimits
 from topics.engine.engine import Appended, Engine, Write
+from topics.engine.flow import EngineLimits
 from topics.engine.journal import Journal, NoJournal
 from topics.engine.topic import Topic
 from topics.engine.topic_log import ReadBatch
@@ -61,8 +61,8 @@ class EngineOnAFakeClock:
 
     def check_totals(self) -> None:
         logs = [topic.log for topic in self.engine.topics]
-        assert self.engine.records_live == sum(log.count for log in logs)
-        assert self.engine.bytes_live == sum(log.bytes for log in logs)
+        assert self.engine.state.records_live == sum(log.count for log in logs)
+        assert self.engine.state.bytes_live == sum(log.bytes for log in logs)
 
 
 def seqs(batch: ReadBatch) -> list[int]:

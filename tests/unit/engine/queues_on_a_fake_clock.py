@@ -3,13 +3,13 @@
 import json
 from typing import Any
 
-from held_journal import HeldJournal
 from msgspec import Raw, convert
 
-from topics.engine.control import EngineLimits
+from doubles.manual_journal import ManualJournal
 from topics.engine.engine import Engine, Write
+from topics.engine.flow import EngineLimits
 from topics.engine.journal import Commit
-from topics.engine.queues import Claim, Claimer, Queues, Settled
+from topics.engine.queues import Claim, Claimer, Settled
 from topics.engine.topic import Topic
 from topics.model.config import TopicConfigPatch
 from topics.model.record import NewRecord
@@ -23,10 +23,10 @@ class QueuesOnAFakeClock:
 
     def __init__(self, *, auto_sync: bool = True, topics_max: int = 0, **config: Any) -> None:
         self.clock = FakeClock()
-        self.journal = HeldJournal()
+        self.journal = ManualJournal()
         self.auto_sync = auto_sync
         self.engine = Engine(self.clock, EngineLimits(topics_max=topics_max, block_events_max=4), self.journal)
-        self.queues = Queues(self.engine, self.clock, self.journal)
+        self.queues = self.engine.queues
         self.changes: list[str] = []
         self.queues.on_change = lambda topic: self.changes.append(topic.name)
         self.configure(QUEUE, type="queue", **config)

@@ -7,9 +7,8 @@ from engine_on_a_fake_clock import record
 
 from topics import limits
 from topics.engine.admission import WriteLimits, admit, byte_length
-from topics.engine.block import Batch
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
-from topics.model.record import RECORD_OVERHEAD_BYTES, NewRecord
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord
 
 BOUNDS = WriteLimits()
 

@@ -6,12 +6,11 @@ from array import array
 import pytest
 
 from topics.engine import copies
-from topics.engine.router import Router
-from topics.engine.topic import Topic
+from topics.engine.forwarding import parts
+from topics.engine.topic import Router, Topic
 from topics.engine.topic_log import TopicLog
-from topics.model.capture import Columns
 from topics.model.config import DEFAULT_CONFIG
-from topics.model.record import RECORD_OVERHEAD_BYTES, render_fragment
+from topics.model.record import RECORD_OVERHEAD_BYTES, Columns, render_fragment
 from topics.model.router import Guarantee, RouterSettings
 from topics.model.tag_match import TagMatch
 
@@ -19,8 +18,8 @@ SOURCE = Topic("s", 7, DEFAULT_CONFIG, TopicLog())
 DEST = Topic("d", 8, DEFAULT_CONFIG, TopicLog())
 
 
-def router(name: str = "r", cursor: int = 0, **settings: object) -> Router:
-    return Router(9, name, SOURCE, DEST, RouterSettings(**settings), 0, cursor)  # type: ignore[arg-type]
+def router(name: str = "r", cursor: int = 0, router_id: int = 9, **settings: object) -> Router:
+    return Router(router_id, name, SOURCE, DEST, RouterSettings(**settings), 0, cursor)  # type: ignore[arg-type]
 
 
 def columns(*records: tuple[str | None, str | None, bytes, bytes], first_seq: int = 1, ts: int = 1000) -> Columns:
@@ -113,25 +112,60 @@ def test_two_routers_copy_record_by_record_in_their_order() -> None:
     assert picks == [(first, 0), (second, 1), (first, 2), (second, 2)]
 
 
-@pytest.mark.parametrize(("done", "cursors"), [(0, [0, 1]), (1, [2, 1]), (2, [2, 2]), (3, [3, 2]), (4, [9, 9])])
+@pytest.mark.parametrize(("done", "cursors"), [(0, [0, 1]), (1, [1, 1]), (2, [2, 2]), (3, [3, 2]), (4, [9, 9])])
 def test_cursors_move_with_the_copies_that_were_made(done: int, cursors: list[int]) -> None:
     """Whatever is left out here is picked next time, and nothing else."""
     source = columns(*((None, tag, b"0", b"") for tag in ("a", "b", "a")))
-    first, second = router("1", filter=TagMatch("a", is_prefix=False)), router("2", cursor=1)
-    picks = copies.pick([first, second], range(1, 4), source, {})
-    copies.advance([first, second], picks, done, range(1, 4), 9)
-    assert [first.cursor, second.cursor] == cursors
-    assert first.forwarded_total + second.forwarded_total == done
-    assert copies.pick([first, second], range(1, 4), source, {}) == picks[done:]
+    first, second = router("1", filter=TagMatch("a", is_prefix=False)), router("2", cursor=1, router_id=10)
+    seqs = range(1, 4)
+    picks = copies.pick([first, second], seqs, source, {})
+    made = copies.gather(picks, seqs, source, DEST, 1, 0)
+    counts = 0
+    fragments: list[bytes] = []
+    for part, movers, place in parts((first, second), picks, done, made, seqs, 9):
+        counts += sum(part.counts.values())
+        fragments += part.batch.fragments
+        for each in movers:
+            each.decided = max(each.decided, place)
+    assert [first.decided, second.decided] == cursors
+    assert (counts, fragments) == (done, made.batch.fragments[:done])
+    assert copies.pick([first, second], seqs, source, {}) == picks[done:]
 
 
 def test_a_copy_does_not_return_to_where_its_original_was_written() -> None:
     source = columns(*[(None, None, b"0", b"")] * 3)
-    made = router()
+    origin = Topic("o", 5, DEFAULT_CONFIG, TopicLog())
+    origin.hops = {2: 1, 3: 2}
+    made = Router(9, "r", origin, DEST, RouterSettings(), 0, 0)
     made.ring = 3
-    hops = {2: 1, 3: 2}
-    picks = copies.pick([made], range(1, 4), source, hops)
+    picks = copies.pick([made], range(1, 4), source, origin.hops)
     assert [position for _, position in picks] == [0, 1]
-    counted: dict[int, int] = {}
-    copies.note_hops(picks, range(1, 4), 11, hops, counted)
-    assert counted == {11: 1, 12: 2}
+    assert copies.gather(picks, range(1, 4), source, DEST, 11, 0).hops == {11: 1, 12: 2}
+
+
+@pytest.mark.parametrize(
+    ("hops", "told"),
+    [({}, 0), ({4: 1, 5: 2, 6: 1}, 1), ({4: 2, 6: 2}, 0), ({3: 1, 4: 3, 5: 2, 6: 2, 7: 1}, 2)],
+)
+def test_the_news_of_a_loss_went_as_far_as_that_of_the_newest_of_its_seqs(hops: dict[int, int], told: int) -> None:
+    assert copies.hops_of_gap(hops, 4, 6) == told
+
+
+def test_hops_are_kept_until_every_router_on_the_cycle_has_dealt_with_them() -> None:
+    origin = Topic("o", 5, DEFAULT_CONFIG, TopicLog())
+    origin.hops = {1: 1, 2: 1, 3: 1}
+    for number, cursor in ((1, 2), (2, 1)):
+        made = Router(number, f"r{number}", origin, DEST, RouterSettings(), 0, cursor)
+        made.ring = 2
+        origin.outbound[number] = made
+    copies.forget_hops(origin)
+    assert origin.hops == {2: 1, 3: 1}
+
+
+def test_copies_joined_are_one_run_of_them() -> None:
+    source = columns(*((None, tag, b"%d" % number, b"") for number, tag in enumerate("abc")))
+    picks = [(router(), number) for number in range(3)]
+    whole = copies.gather(picks, range(1, 4), source, DEST, 1, 0)
+    first = copies.gather(picks[:1], range(1, 4), source, DEST, 1, 0)
+    second = copies.gather(picks[1:], range(1, 4), source, DEST, 2, 0)
+    assert copies.joined(first, second) == whole

@@ -4,8 +4,8 @@ import pytest
 from engine_on_a_fake_clock import TOPIC, EngineOnAFakeClock, record
 
 from topics import limits
-from topics.engine.control import EngineLimits
 from topics.engine.engine import Write
+from topics.engine.flow import EngineLimits
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled, TopicFull, TopicNotEmpty, TopicNotFound
 from topics.model.config import Discard, TopicConfigPatch
@@ -90,7 +90,7 @@ def test_a_deleted_topic_is_gone_with_its_totals(at: EngineOnAFakeClock) -> None
     at.fill(2, topic="other")
     assert at.engine.delete_topic(TOPIC).deleted
     at.check_totals()
-    assert at.engine.records_live == 2
+    assert at.engine.state.records_live == 2
     assert at.engine.find_topic(TOPIC) is None
 
 
@@ -247,7 +247,7 @@ def changes_of(at: EngineOnAFakeClock) -> list[tuple[str, int, bool]]:
     def note(topic: Topic) -> None:
         told.append((topic.name, topic.log.head_seq, topic.deleted))
 
-    at.engine.on_change = note
+    at.engine.state.on_change = note
     return told
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from engine_on_a_fake_clock import TOPIC, EngineOnAFakeClock, record
-from held_journal import HeldJournal
+from msgspec import Raw
 
+from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.engine.engine import Appended, Write
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
@@ -18,7 +19,9 @@ from topics.errors import (
     TopicNotFound,
     TopicsError,
 )
-from topics.model.config import DEFAULT_CONFIG, Discard, Durability, TopicConfigPatch
+from topics.model import operation
+from topics.model.config import Discard, Durability, TopicConfigPatch
+from topics.model.operation import ClockReached, RecordsDeleted, SeqsReserved, TopicCreated
 from topics.model.producer import Producer
 from topics.model.tag_match import TagMatch
 
@@ -30,11 +33,13 @@ class Journalled(EngineOnAFakeClock):
     """An engine with one topic, on a journal that commits when told."""
 
     def __init__(self, patch: TopicConfigPatch = FSYNC, topics_max: int = 0, total_bytes_max: int = 0) -> None:
-        self.journal = HeldJournal()
+        self.journal = ManualJournal()
         super().__init__(topics_max, total_bytes_max, self.journal)
         self.configure(patch)
         self.journal.commit()
-        self.journal.operations.clear()
+        (created,) = self.journal.of(TopicCreated)
+        self.created_with = created.ceiling
+        self.journal.batches.clear()
 
     def commit_of(self, busy_call: Callable[[], object]) -> Commit:
         """What a call that would reveal too much has to wait for."""
@@ -80,17 +85,10 @@ def test_a_commit_that_failed_says_why() -> None:
 def test_without_a_journal_nobody_waits() -> None:
     journal: Journal = NoJournal()
     journal.admit(1)
-    journal.watermark(1, 0, 5)
-    assert [
-        journal.create_topic(1, 0, "t", DEFAULT_CONFIG, 0, gated=True),
-        journal.update_config(1, 0, DEFAULT_CONFIG, 1),
-        journal.set_cursor(1, 0, "c", 5),
-        journal.append(1, 1, 0, [b"{}"], [0], [None], [None], None, gated=True),
-        journal.delete_records(1, 0, 2, None, gated=True),
-        journal.reserve(1, 0, 64),
-        journal.barrier_of(1),
-        journal.delete_topic(1, 0),
-    ] == [None] * 8
+    journal.seen(1, 5)
+    assert journal.submit([SeqsReserved(topic_id=1, ts=0, ceiling=64)], gated=True) is None
+    assert journal.append_single(1, 1, 0, None, None, Raw(b"0"))
+    assert (journal.barrier_of(1), journal.lane(1)) == (None, 0)
 
 
 # Staging
@@ -98,7 +96,7 @@ def test_without_a_journal_nobody_waits() -> None:
 
 def test_a_write_of_an_fsync_topic_is_invisible_until_it_is_durable(at: Journalled) -> None:
     told: list[int] = []
-    at.engine.on_change = lambda topic: told.append(topic.log.head_seq)
+    at.engine.state.on_change = lambda topic: told.append(topic.log.head_seq)
     appended = at.write(record(), record())
     log = at.topic.log
     assert (appended.first_seq, appended.record_count, waited(appended).done) == (1, 2, False)
@@ -133,7 +131,7 @@ def test_writes_that_fail_leave_nothing_behind(at: Journalled) -> None:
     at.write(record(b'"lost too"'))
     at.journal.fail()
     assert isinstance(waited(lost).error, StorageFailed)
-    assert (at.seqs(), at.topic.staged_count, at.topic.staged_bytes) == ([1], 0, 0)
+    assert (at.seqs(), at.topic.pending_count, at.topic.pending_bytes) == ([1], 0, 0)
     at.check_totals()
     again = at.write(record(b'"new"'), key="k")
     assert (again.first_seq, again.deduped) == (2, False)
@@ -176,8 +174,9 @@ def test_a_topic_whose_creation_failed_never_was(at: Journalled) -> None:
     at.journal.fail()
     assert [topic.name for topic in at.engine.topics] == [TOPIC]
     at.check_totals()
-    at.journal.operations.clear()
+    at.journal.batches.clear()
     assert at.engine.append("new", Write([record()], config=FSYNC)).created
+    assert len(at.journal.of(TopicCreated)) == 1
 
 
 @pytest.mark.parametrize("durability", LOW_CLASSES)
@@ -196,13 +195,14 @@ def test_a_write_of_a_lower_class_waits_for_nothing(durability: Durability) -> N
 def test_the_journal_gets_what_the_class_says(durability: Durability, appends: list[bool]) -> None:
     at = Journalled(TopicConfigPatch(durability=durability))
     at.write(record(), record())
-    assert at.journal.named("append") == appends
+    assert at.journal.gates(operation.Appended) == appends
 
 
 def test_the_key_of_a_write_goes_with_it(at: Journalled) -> None:
     at.write(record(), key="k")
     at.write(record())
-    assert at.journal.keys == ["k", None]
+    keys = [write.key for each in at.journal.of(operation.Appended) for write in each.writes]
+    assert keys == ["k", None]
 
 
 # Idempotency
@@ -213,7 +213,7 @@ def test_a_repeated_key_of_a_staged_write_waits_for_the_same_commit(at: Journall
     again = at.write(record(), record(), key="k")
     assert (again.first_seq, again.record_count, again.deduped) == (1, 2, True)
     assert again.commit is first.commit
-    assert at.journal.named("append") == [True]
+    assert at.journal.gates(operation.Appended) == [True]
     at.journal.commit()
     assert (at.write(record(), key="k").commit, at.seqs()) == (None, [1, 2])
 
@@ -328,7 +328,7 @@ def test_a_deleted_topic_is_there_until_that_is_durable(at: Journalled) -> None:
     at.write(record())
     at.journal.commit()
     told: list[bool] = []
-    at.engine.on_change = lambda topic: told.append(topic.deleted)
+    at.engine.state.on_change = lambda topic: told.append(topic.deleted)
     assert at.engine.delete_topic(TOPIC).deleted
     assert (at.seqs(), told) == ([1], [])
     at.journal.commit()
@@ -340,7 +340,7 @@ def test_a_topic_deleted_with_staged_writes_is_gone_with_them(at: Journalled) ->
     at.write(record())
     at.engine.delete_topic(TOPIC)
     at.journal.commit()
-    assert (at.engine.records_live, at.engine.bytes_live) == (0, 0)
+    assert (at.engine.state.records_live, at.engine.state.bytes_live) == (0, 0)
     assert at.engine.find_topic(TOPIC) is None
 
 
@@ -376,13 +376,15 @@ def test_a_journal_that_takes_nothing_leaves_everything_as_it_was(at: Journalled
     at.journal.refusal = None
     assert (at.seqs(), at.topic.config.ttl_ms, len(at.engine.topics)) == ([1], 0, 1)
     again = at.write(record(), key="k")
-    assert (again.first_seq, again.deduped, at.engine.next_topic_id) == (2, False, 2)
+    assert (again.first_seq, again.deduped, at.engine.state.next_id) == (2, False, 2)
 
 
 def test_an_ephemeral_write_does_not_ask_the_journal() -> None:
     at = Journalled(TopicConfigPatch(durability=Durability.EPHEMERAL))
     at.journal.refusal = StorageFailed("m")
     assert at.write(record()).first_seq == 1
+    assert at.write(record(), record()).first_seq == 2
+    assert at.write(record(), key="k").first_seq == 4
 
 
 # Deleting records
@@ -415,7 +417,8 @@ def test_a_delete_takes_nothing_that_was_staged_when_it_was_asked_for(at: Journa
     deleted = at.engine.delete_records(TOPIC, None if match else 1000, match)
     at.write(record(tag="x"))
     at.journal.commit()
-    assert (deleted.count, at.seqs(), at.journal.bounds) == (1, [2, 3], [2])
+    assert (deleted.count, at.seqs()) == (1, [2, 3])
+    assert [each.before_seq for each in at.journal.of(RecordsDeleted)] == [2]
 
 
 @pytest.mark.parametrize("durability", [Durability.MEMORY, Durability.DISK])
@@ -423,7 +426,7 @@ def test_a_delete_of_a_lower_class_is_journalled_and_takes_effect_at_once(durabi
     at = Journalled(TopicConfigPatch(durability=durability))
     at.write(record())
     assert at.engine.delete_records(TOPIC, 2, None).count == 1
-    assert at.journal.named("delete_records") == [False]
+    assert at.journal.gates(RecordsDeleted) == [False]
 
 
 def test_a_delete_in_memory_alone_is_not_journalled() -> None:
@@ -442,7 +445,7 @@ def disk_topic() -> Journalled:
 
 def test_a_new_disk_topic_has_seqs_reserved_from_the_start() -> None:
     at = disk_topic()
-    assert at.journal.ceilings[-1] == at.topic.ceiling >= limits.SEQ_RESERVATION_MIN
+    assert at.created_with == at.topic.ceiling >= limits.SEQ_RESERVATION_MIN
     assert at.write(record()).commit is None
 
 
@@ -479,7 +482,7 @@ def test_a_steady_writer_never_waits_for_a_reservation() -> None:
     for _ in range(5 * limits.SEQ_RESERVATION_MIN):
         assert at.write(record()).commit is None
         at.journal.commit()
-    assert len(at.journal.named("reserve")) >= 2
+    assert len(at.journal.of(SeqsReserved)) >= 2
 
 
 # A class that changes
@@ -508,9 +511,9 @@ def test_what_an_ephemeral_topic_holds_is_not_journalled_when_its_class_rises() 
     at.write(record(), record())
     at.reconfigure(FSYNC)
     assert at.topic.log.resident_from is None
-    assert at.journal.named("append") == []
+    assert at.journal.of(operation.Appended) == []
     at.write(record())
-    assert at.journal.named("append") == [True]
+    assert at.journal.gates(operation.Appended) == [True]
 
 
 def test_records_written_before_a_topic_became_ephemeral_are_deleted_durably() -> None:
@@ -519,9 +522,9 @@ def test_records_written_before_a_topic_became_ephemeral_are_deleted_durably() -
     at.reconfigure(TopicConfigPatch(durability=Durability.EPHEMERAL))
     at.write(record())
     at.engine.delete_records(TOPIC, 2, None)
-    assert at.journal.named("delete_records") == [False]
+    assert at.journal.gates(RecordsDeleted) == [False]
     at.engine.delete_records(TOPIC, 3, None)
-    assert at.journal.named("delete_records") == [False]
+    assert at.journal.gates(RecordsDeleted) == [False]
 
 
 # Expiry
@@ -531,17 +534,34 @@ def test_what_the_clock_has_taken_is_noted_once() -> None:
     at = Journalled(TopicConfigPatch(durability=Durability.MEMORY, ttl_ms=10))
     at.write(record(), record())
     at.clock.advance(11)
-    at.engine.expire_all()
-    at.engine.expire_all()
-    assert at.journal.watermarks == [2]
+    at.engine.expire_due()
+    at.engine.expire_due()
+    (noted,) = at.journal.of(ClockReached)
+    assert (noted.ts, noted.topic_ids) == (at.clock.now_ms(), [at.topic.topic_id])
+    assert at.journal.gates(ClockReached) == [False]
+    assert (at.topic.log.count, at.topic.log.ttl_lost_seq) == (0, 2)
 
 
 def test_what_the_clock_has_taken_from_memory_alone_is_not_noted() -> None:
     at = Journalled(TopicConfigPatch(durability=Durability.EPHEMERAL, ttl_ms=10))
     at.write(record())
     at.clock.advance(11)
-    at.engine.expire_all()
-    assert at.journal.watermarks == []
+    at.engine.expire_due()
+    assert at.journal.of(ClockReached) == []
+    assert at.topic.log.count == 0
+
+
+def test_a_clock_that_is_set_back_does_not_bring_back_what_it_has_taken_and_takes_nothing_new() -> None:
+    """What it has taken is noted before the next write, once: what is written from then on has its whole TTL."""
+    at = Journalled(TopicConfigPatch(durability=Durability.MEMORY, ttl_ms=10))
+    at.write(record())
+    at.clock.advance(30)
+    assert at.seqs() == []
+    at.clock.set_wall(at.clock.now_ms() - 15)
+    for seq in (2, 3, 4):
+        assert at.write(record()).first_seq == seq
+    assert [type(each) for each in at.journal.operations[1:]] == [ClockReached, *[operation.Appended] * 3]
+    assert at.seqs() == [2, 3, 4]
 
 
 # Readers who want only what is durable
@@ -555,7 +575,7 @@ def test_a_strong_reader_sees_a_disk_record_once_it_is_durable() -> None:
     at.journal.commit()
     assert at.engine.durable_seq(at.topic) == 1
     told: list[int] = []
-    at.engine.on_change = lambda topic: told.append(at.engine.durable_seq(topic))
+    at.engine.state.on_change = lambda topic: told.append(at.engine.durable_seq(topic))
     assert at.write(record()).commit is None, "its writer does not wait for it"
     assert (at.seqs(), told) == ([1, 2], [1])
     at.journal.commit()
@@ -593,23 +613,23 @@ def test_without_a_journal_a_strong_reader_sees_everything() -> None:
 def test_changed_and_removed_topics_are_handed_out_once(at: Journalled) -> None:
     at.engine.put_topic("other", TopicConfigPatch())
     at.journal.commit()
-    at.engine.take_changes()
+    at.engine.state.take_changes()
     at.write(record())
-    assert at.engine.take_changes() == ([], []), "a staged write has changed nothing yet"
+    assert at.engine.state.take_changes() == ([], []), "a staged write has changed nothing yet"
     at.journal.commit()
     other = at.engine.topic("other")
     at.engine.delete_topic("other")
     at.journal.commit()
-    assert at.engine.take_changes() == ([at.topic], [other.topic_id])
-    assert at.engine.take_changes() == ([], [])
+    assert at.engine.state.take_changes() == ([at.topic], [other.topic_id])
+    assert at.engine.state.take_changes() == ([], [])
 
 
 def test_changes_that_could_not_be_written_are_changes_still(at: Journalled) -> None:
     at.write(record())
     at.journal.commit()
-    changed, removed = at.engine.take_changes()
+    changed, removed = at.engine.state.take_changes()
     topic = at.topic
     at.engine.delete_topic(TOPIC)
     at.journal.commit()
-    at.engine.return_changes(changed, [*removed, 99])
-    assert at.engine.take_changes() == ([], [99, topic.topic_id])
+    at.engine.state.return_changes(changed, [*removed, 99])
+    assert at.engine.state.take_changes() == ([], [99, topic.topic_id])

@@ -3,7 +3,8 @@
 import pytest
 
 from topics import limits
-from topics.engine.producers import Mark, Producers, RememberedWrite
+from topics.engine.producers import Mark, Producers
+from topics.model.producer import RememberedWrite
 
 
 def mark(last_number: int, first_seq: int = 1, count: int = 1) -> Mark:
@@ -41,19 +42,3 @@ def test_of_a_producer_that_went_on_in_memory_the_last_durable_write_outlives_th
     producers.remember("q", mark(1, first_seq=20), 15)
     assert list(producers.durable(15)) == [("p", mark(5, first_seq=7))]
     assert list(producers.durable(None)) == [("p", mark(7, first_seq=17)), ("q", mark(1, first_seq=20))]
-
-
-def test_failed_writes_are_taken_back_whole_and_those_before_stay_known() -> None:
-    producers = producers_with(("p", mark(4, count=5)), ("p", mark(14, count=10)), ("p", mark(16, count=2)))
-    producers.take_back("p", 14, 10)
-    producers.take_back("p", 16, 2)
-    left = producers.find("p")
-    assert left is not None
-    assert (left.last_number, left.last_hash, left.write.record_count) == (4, "", 0)
-
-
-def test_a_failed_first_write_leaves_nothing() -> None:
-    producers = producers_with(("p", mark(9, count=10)))
-    producers.take_back("p", 9, 10)
-    assert producers.find("p") is None
-    producers.take_back("p", 9, 10)

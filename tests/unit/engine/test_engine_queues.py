@@ -8,6 +8,7 @@ from queues_on_a_fake_clock import QUEUE, QueuesOnAFakeClock, done, shown
 from topics.engine.journal import Busy
 from topics.engine.queues import Claimer
 from topics.errors import NotAQueue, StorageFailed, TopicNotFound
+from topics.model.operation import Appended, Claimed, JobsDelayed, JobsDeleted
 from topics.model.tag_match import TagMatch
 
 
@@ -47,13 +48,27 @@ def test_one_pass_is_one_event() -> None:
     at = QueuesOnAFakeClock()
     at.produce(5)
     at.queues.claim(at.topic, [Claimer("a", 2), Claimer("b", 2)])
-    assert at.journal.named("lease") == [False]
+    assert at.journal.gates(Claimed) == [False]
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk", "fsync"])
+def test_a_delay_is_part_of_its_write(durability: str) -> None:
+    """Else the delay of a write that was lost would hold for the next job with its seq."""
+    at = QueuesOnAFakeClock(durability=durability)
+    at.journal.batches.clear()
+    at.produce(2, delay_ms=50)
+    ((batch, gated),) = at.journal.batches
+    delayed, appended = batch
+    assert isinstance(delayed, JobsDelayed)
+    assert (delayed.seqs, delayed.ready_ms) == ([1, 2], at.clock.now_ms() + 50)
+    assert isinstance(appended, Appended)
+    assert (appended.first_seq, gated) == (1, durability == "fsync")
 
 
 def test_a_claim_of_an_empty_queue_is_no_event() -> None:
     at = QueuesOnAFakeClock()
     assert at.claim_seqs() == []
-    assert at.journal.named("lease") == []
+    assert at.journal.of(Claimed) == []
 
 
 def test_ready_in_flight_and_delayed_are_all_jobs() -> None:
@@ -239,7 +254,7 @@ def test_a_claim_the_disk_did_not_take_leases_nothing() -> None:
     at.journal.fail()
     assert claim.commit is not None
     assert isinstance(claim.commit.error, StorageFailed)
-    assert (at.counts(), at.topic.queue is not None and at.topic.queue.deliveries[1]) == ((1, 0, 0), 0)
+    assert (at.counts(), at.topic.queue is not None and at.topic.queue.deliveries) == ((1, 0, 0), {})
 
 
 def test_a_refused_claim_changes_nothing() -> None:
@@ -286,12 +301,13 @@ def test_releases_and_extensions_wait_where_leases_are_durable(leases_durable: b
 
 def test_an_ephemeral_queue_journals_nothing() -> None:
     at = QueuesOnAFakeClock(durability="ephemeral", leases_durable=True)
+    at.journal.batches.clear()
     at.produce(2)
     at.claim()
     at.extend([1])
     at.nack([1])
     at.ack([2])
-    assert at.journal.named("lease") + at.journal.named("delete_jobs") == []
+    assert at.journal.operations == []
 
 
 def test_durable_jobs_of_a_queue_that_is_ephemeral_now_are_still_journalled() -> None:
@@ -300,7 +316,7 @@ def test_durable_jobs_of_a_queue_that_is_ephemeral_now_are_still_journalled() ->
     at.configure(QUEUE, durability="ephemeral")
     at.claim()
     at.ack([1])
-    assert (at.journal.named("lease"), at.journal.named("delete_jobs")) == ([False], [False])
+    assert (at.journal.gates(Claimed), at.journal.gates(JobsDeleted)) == ([False], [False])
 
 
 def test_nothing_is_handed_out_while_the_topic_is_being_deleted() -> None:

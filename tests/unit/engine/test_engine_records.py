@@ -9,6 +9,9 @@ from topics.errors import InvalidRequest, RecordTooLarge, TopicFull
 from topics.model.config import Discard, TopicConfigPatch
 from topics.model.gap import Gap, GapReason
 from topics.model.tag_match import TagMatch
+from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
+from topics.testing.simulated_server import COLD_DIR, SimulatedServer
 
 SIZE = 39  # bytes of a record whose data is one digit
 
@@ -102,7 +105,7 @@ def test_a_tighter_cap_evicts_at_once(at: EngineOnAFakeClock) -> None:
     at.fill(5)
     at.configure(TopicConfigPatch(cap_records=2))
     assert at.read(0).gap == Gap(1, 3, GapReason.CAP)
-    assert at.engine.records_live == 2
+    assert at.engine.state.records_live == 2
 
 
 def test_a_wider_cap_brings_nothing_back(at: EngineOnAFakeClock) -> None:
@@ -206,7 +209,7 @@ def test_an_expired_record_is_gone_from_the_state_without_a_read(at: EngineOnAFa
     at.clock.advance(101)
     log = at.topic.log
     assert (log.count, log.bytes, log.earliest_seq) == (0, 0, 3)
-    assert at.engine.bytes_live == 0
+    assert at.engine.state.bytes_live == 0
 
 
 def test_a_shorter_ttl_expires_at_once_and_a_longer_brings_nothing_back(at: EngineOnAFakeClock) -> None:
@@ -214,7 +217,7 @@ def test_a_shorter_ttl_expires_at_once_and_a_longer_brings_nothing_back(at: Engi
     at.clock.advance(50)
     at.fill(1)
     at.configure(TopicConfigPatch(ttl_ms=49))
-    assert at.engine.records_live == 1
+    assert at.engine.state.records_live == 1
     at.configure(TopicConfigPatch(ttl_ms=0))
     assert at.read(0).gap == Gap(1, 1, GapReason.TTL)
 
@@ -255,9 +258,9 @@ def test_topics_nobody_reads_give_their_memory_back(at: EngineOnAFakeClock) -> N
     at.fill(3)
     at.fill(1, topic="kept")
     at.clock.advance(101)
-    at.engine.expire_all()
+    at.engine.expire_due()
     at.check_totals()
-    assert at.engine.records_live == 1
+    assert at.engine.state.records_live == 1
 
 
 def test_topics_that_are_deleted_expire_no_more(at: EngineOnAFakeClock) -> None:
@@ -265,7 +268,7 @@ def test_topics_that_are_deleted_expire_no_more(at: EngineOnAFakeClock) -> None:
     at.fill(3)
     at.engine.delete_topic(TOPIC)
     at.clock.advance(101)
-    at.engine.expire_all()
+    at.engine.expire_due()
     at.check_totals()
 
 
@@ -274,8 +277,8 @@ def test_topics_without_a_ttl_any_more_keep_their_records(at: EngineOnAFakeClock
     at.fill(3)
     at.configure(TopicConfigPatch(ttl_ms=0))
     at.clock.advance(101)
-    at.engine.expire_all()
-    assert at.engine.records_live == 3
+    at.engine.expire_due()
+    assert at.engine.state.records_live == 3
 
 
 def test_expiry_and_eviction_together_are_mixed(at: EngineOnAFakeClock) -> None:
@@ -404,3 +407,26 @@ def test_a_reader_at_the_head_finds_nothing(at: EngineOnAFakeClock) -> None:
     at.fill(2)
     batch = at.read(2)
     assert (batch.fragments, batch.next_from_seq, batch.gap) == ([], 2, None)
+
+
+# The cold tier
+
+
+def test_a_cap_that_is_lowered_reaches_into_the_cold_tier() -> None:
+    """Without a write to say so; and what it has taken there stays taken."""
+    disk, clock = FakeDisk(), FakeClock()
+    server = SimulatedServer(disk, clock, segment_events_max=4, cold_dir=COLD_DIR, hot_retain_segments=1)
+    server.start()
+    server.put(TOPIC, {"durability": "fsync"})
+    for _ in range(2):
+        server.write(TOPIC, 4)
+    assert server.checkpoint()
+    assert server.engine.topic(TOPIC).log.blocks[0].cold
+    server.put(TOPIC, {"cap_records": 2})
+    server.put(TOPIC, {"cap_records": 0})
+    assert sorted(server.read_all(TOPIC).records) == [7, 8]
+    server.sync()
+    again = SimulatedServer(disk.crash_drop_all(), clock, segment_events_max=4, cold_dir=COLD_DIR)
+    again.start()
+    assert sorted(again.read_all(TOPIC).records) == [7, 8]
+    assert again.read_all(TOPIC).gaps == [Gap(1, 6, GapReason.CAP)]

@@ -42,7 +42,7 @@ def test_names_are_listed_in_order_each_once(
 
 
 def test_a_removed_topic_is_gone_from_both_views(registry: Registry) -> None:
-    registry.remove("a:2")
+    registry.remove(registry.by_name["a:2"])
     assert registry.get("a:2") is None
     assert list(registry.names_after("", ("a",))) == ["a", "a:1", "ab"]
     assert len(registry) == len(list(registry)) == len(NAMES) - 1
@@ -52,7 +52,7 @@ def test_a_topic_is_found_by_its_id_until_it_is_removed(registry: Registry) -> N
     found = registry.by_id(2)
     assert found is not None
     assert found.name == "a:2"
-    registry.remove("a:2")
+    registry.remove(found)
     assert registry.by_id(2) is None
 
 
@@ -61,3 +61,16 @@ def test_a_topic_is_found_by_its_exact_name(registry: Registry) -> None:
     assert found is not None
     assert found.name == "ab"
     assert registry.get("AB") is None
+
+
+@pytest.mark.parametrize("later_first", [False, True])
+def test_of_two_topics_with_one_name_the_later_one_has_it_whichever_was_met_first(later_first: bool) -> None:
+    """Logs are read one after the other."""
+    earlier, later = (Topic("t", topic_id, DEFAULT_CONFIG, TopicLog()) for topic_id in (1, 2))
+    registry = Registry()
+    for topic in (later, earlier) if later_first else (earlier, later):
+        registry.add(topic)
+    assert (registry.get("t"), registry.by_id(1), len(registry)) == (later, earlier, 1)
+    assert (registry.replaced(), list(registry.names_after("", ("",)))) == ([earlier], ["t"])
+    registry.remove(earlier)
+    assert (registry.get("t"), registry.by_id(1), registry.replaced()) == (later, None, [])

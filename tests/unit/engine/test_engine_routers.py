@@ -5,16 +5,17 @@ from itertools import pairwise
 
 import pytest
 from engine_on_a_fake_clock import EngineOnAFakeClock, record
-from held_journal import HeldJournal
 
+from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.engine.engine import Write
 from topics.engine.forwarding import Outcome
-from topics.engine.journal import Busy, Commit, all_of
-from topics.engine.router import Router
-from topics.errors import RouterCycle, RouterNotFound, StorageFailed, Throttled, TopicExistsIncompatible
+from topics.engine.journal import Busy
+from topics.engine.topic import Router
+from topics.errors import RouterCycle, RouterNotFound, Throttled, TopicExistsIncompatible
 from topics.model.config import Discard, Durability, TopicConfigPatch
 from topics.model.gap import Gap, GapReason
+from topics.model.operation import Appended, Forwarded, Moved, RouterPut, SeqsReserved, TopicCreated
 from topics.model.router import RouterSettings
 from topics.model.tag_match import TagMatch
 
@@ -24,8 +25,9 @@ CYCLIC = RouterSettings(allow_cycle=True)
 
 class Routing(EngineOnAFakeClock):
     def route(self, source: str, dest: str, settings: RouterSettings = PLAIN, name: str = "") -> Router:
-        put = self.engine.put_router(name or f"{source}->{dest}", source, dest, settings, create_dest=True)
-        return put.router
+        name = name or f"{source}->{dest}"
+        self.engine.put_router(name, source, dest, settings, create_dest=True)
+        return self.engine.router(name)
 
     def data(self, topic: str) -> list[object]:
         return [json.loads(fragment)["data"] for fragment in self.read(topic=topic).fragments]
@@ -263,18 +265,19 @@ def test_a_topic_that_is_deleted_takes_its_routers_along(at: Routing) -> None:
 
 class Journalled(Routing):
     def __init__(self) -> None:
-        self.journal = HeldJournal()
+        self.journal = ManualJournal()
         super().__init__(journal=self.journal)
 
     def route(self, source: str, dest: str, settings: RouterSettings = PLAIN, name: str = "") -> Router:
+        name = name or f"{source}->{dest}"
         while True:
             try:
-                router = super().route(source, dest, settings, name)
+                self.engine.put_router(name, source, dest, settings, create_dest=True)
             except Busy:
                 self.journal.commit()
             else:
                 self.journal.commit()
-                return router
+                return self.engine.router(name)
 
     def topics(self, durability: Durability, *names: str) -> None:
         for name in names:
@@ -286,14 +289,15 @@ class Journalled(Routing):
 def held() -> Journalled:
     made = Journalled()
     made.topics(Durability.MEMORY, "a", "b")
-    made.journal.operations.clear()
+    made.journal.batches.clear()
     return made
 
 
-def test_a_router_is_there_once_both_its_topics_say_so_durably(held: Journalled) -> None:
+def test_a_router_is_there_once_the_log_says_so_durably(held: Journalled) -> None:
+    """With what it needs, in one batch: both topics exchange records from now on."""
     put = held.engine.put_router("r", "a", "b", PLAIN, create_dest=True)
-    assert held.journal.operations == [("router", 1, True), ("router", 2, True)]
-    held.journal.commit(1)
+    ((batch, gated),) = held.journal.batches
+    assert ([type(each) for each in batch], gated) == ([Moved, Moved, RouterPut], True)
     assert (put.commit is not None and put.commit.done, len(held.engine.routers)) == (False, 0)
     held.journal.commit()
     assert (put.commit is not None and put.commit.done, len(held.engine.routers)) == (True, 1)
@@ -319,7 +323,8 @@ def test_a_router_whose_disk_failed_is_not_there(held: Journalled) -> None:
 def test_missing_topics_are_made_first_both_or_none(held: Journalled) -> None:
     with pytest.raises(Busy):
         held.engine.put_router("r", "x", "y", PLAIN, create_dest=True)
-    assert held.journal.named("create") == [True, True]
+    assert [each.exchange for each in held.journal.of(TopicCreated)] == [True, True]
+    assert held.journal.gates(TopicCreated) == [True, True]
     few = Routing(topics_max=1)
     with pytest.raises(Throttled):
         few.route("x", "y")
@@ -329,18 +334,21 @@ def test_missing_topics_are_made_first_both_or_none(held: Journalled) -> None:
 def test_copies_are_not_journalled(held: Journalled) -> None:
     held.route("a", "b")
     held.put("a", 1, 2)
-    held.journal.operations.clear()
+    held.journal.batches.clear()
     assert held.data("b") == [1, 2]
-    assert (held.journal.operations, held.journal.forwarded) == ([], {2: 2})
+    assert (held.journal.operations, held.journal.heads) == ([], {1: 2, 2: 2})
 
 
 def test_a_change_of_settings_holds_up_forwarding_until_it_is_durable(held: Journalled) -> None:
     held.route("a", "b")
     held.put("a", 1)
     held.engine.put_router("a->b", "a", "b", RouterSettings(preserve_tag=False), create_dest=True)
+    held.write(record(b"2", tag="x"), topic="a")
     assert held.engine.forward(held.engine.router("a->b").dest, 10) is Outcome.HELD
+    assert held.data("b") == [1], "by the settings it had"
     held.journal.commit()
-    assert held.data("b") == [1]
+    assert held.data("b") == [1, 2]
+    assert b"$tag" not in held.read(topic="b", include_tags=True).fragments[1]
 
 
 def test_copies_come_behind_writes_that_wait_for_the_disk(held: Journalled) -> None:
@@ -397,38 +405,111 @@ def test_a_strong_reader_sees_copies_when_their_originals_are_durable(held: Jour
     assert held.engine.durable_seq(dest) == 1
 
 
-def test_all_commits_are_done_with_the_last_and_fail_with_the_first_that_does() -> None:
-    one, other = Commit(), Commit()
-    joined = all_of([one, None, other])
-    assert joined is not None
-    failed = StorageFailed("gone")
-    one.resolve(failed, 3)
-    assert not joined.done
-    other.resolve(None, 5)
-    assert (joined.done, joined.error, joined.sync_ns) == (True, failed, 5)
-    assert all_of([None, one]) is one
-    assert all_of([None]) is None
-
-
 @pytest.mark.parametrize("how", ["router", "topic"])
-def test_every_topic_of_a_cycle_is_told_before_anything_is_copied_by_its_rules(held: Journalled, how: str) -> None:
+def test_a_cycle_is_opened_and_closed_for_all_routers_on_it_at_once(held: Journalled, how: str) -> None:
     for source, dest in ("ab", "bc", "cd"):
         held.route(source, dest)
-    held.journal.changes.clear()
-    held.route("d", "a", CYCLIC)
-
-    def told() -> list[tuple[int, int]]:
-        rings = [change.ring for change in held.journal.changes if change.ring is not None]
-        held.journal.changes.clear()
-        return [(ring.size, len(ring.cursors)) for ring in rings]
-
-    assert (told(), [router.ring for router in held.engine.routers]) == ([(4, 1)] * 3, [4] * 4)
+    put = held.engine.put_router("d->a", "d", "a", CYCLIC, create_dest=True)
+    assert {router.ring for router in held.engine.routers} == {0}
+    held.journal.commit()
+    assert put.commit is not None
+    assert put.commit.done
+    assert [router.ring for router in held.engine.routers] == [4] * 4
     if how == "router":
         held.engine.delete_router("d->a")
     else:
         held.engine.delete_topic("a")
-    assert told() == [(0, 1)] * (3 if how == "router" else 2)
-    with pytest.raises(Busy):
-        held.engine.append("c", Write([record()]))
+    assert [router.ring for router in held.engine.routers] == [4] * 4, "it is not durable yet"
     held.journal.commit()
     assert {router.ring for router in held.engine.routers} == {0}
+
+
+def test_on_a_cycle_every_step_of_a_router_is_in_the_log(held: Journalled) -> None:
+    """What came first there cannot be told afterwards: copies in the dest, or what was written to it."""
+    held.route("a", "b", CYCLIC)
+    held.route("b", "a", CYCLIC)
+    held.journal.batches.clear()
+    held.put("a", 1)
+    held.put("b", 2)
+    for _ in range(3):
+        held.engine.forward_pending()
+        assert all(router.logged == router.decided for router in held.engine.routers)
+    assert {each.topic_id: each.through_seq for each in held.journal.of(Forwarded)} == {1: 2, 2: 2}
+    assert not any(held.journal.gates(Forwarded))
+    assert (sorted(map(str, held.data("a"))), sorted(map(str, held.data("b")))) == (["1", "2"], ["1", "2"])
+
+
+def test_seqs_of_copies_a_crash_may_take_are_reserved_with_their_router(held: Journalled) -> None:
+    held.topics(Durability.FSYNC, "f")
+    held.journal.batches.clear()
+    held.route("a", "f")
+    assert [type(each) for each in held.journal.operations] == [Moved, Moved, SeqsReserved, RouterPut]
+    held.put("a", 1)
+    assert held.data("f") == [1], "nobody waits for the reservation"
+
+
+def test_copies_beyond_what_is_reserved_wait_for_the_disk(held: Journalled) -> None:
+    held.topics(Durability.DISK, "b")
+    router = held.route("a", "b")
+    ceiling = router.dest.ceiling
+    held.write(*[record()] * (ceiling + 1), topic="a")
+    held.journal.batches.clear()
+    assert held.data("b") == []
+    assert held.journal.gates(Forwarded) == [True]
+    held.journal.commit()
+    assert (len(held.data("b")), router.lag) == (ceiling + 1, 0)
+
+
+def test_copies_made_late_are_durable_before_they_are_seen(held: Journalled) -> None:
+    """They have a time of their own, which nobody could find out after a crash."""
+    held.route("a", "b")
+    held.put("a", 1)
+    held.clock.advance(limits.ROUTER_LATE_MS + 1)
+    assert held.data("b") == []
+    (forwarded,) = held.journal.of(Forwarded)
+    assert (forwarded.oldest_ts, held.journal.gates(Forwarded)) == (held.clock.now_ms(), [True])
+    held.journal.commit()
+    assert held.data("b") == [1]
+
+
+def test_records_a_cap_is_about_to_take_are_not_copied_before_it_did(held: Journalled) -> None:
+    """Whether they are copied or lost is decided by the log: the write that takes them is there first."""
+    held.topics(Durability.FSYNC, "a")
+    held.configure(TopicConfigPatch(cap_records=2), "a")
+    held.journal.commit()
+    router = held.route("a", "b")
+    held.put("a", 1, 2)
+    held.journal.commit()
+    held.put("a", 3, 4)
+    assert held.engine.forward(router.dest, 10) is Outcome.HELD
+    held.journal.commit()
+    held.journal.commit()
+    assert router.dest.log.head_seq == 0
+    assert held.data("b") == []
+    held.journal.commit()
+    assert (held.read(topic="b").gap, held.data("b")) == (Gap(1, 1, GapReason.SOURCE_TRIM), [3, 4])
+
+
+def test_records_about_to_be_deleted_are_not_copied(held: Journalled) -> None:
+    held.topics(Durability.FSYNC, "a")
+    held.configure(TopicConfigPatch(cap_records=1, discard=Discard.REJECT), "b")
+    held.journal.commit()
+    held.route("a", "b")
+    held.put("a", 1, 2, 3)
+    held.journal.commit()
+    assert held.data("b") == [1]
+    held.engine.delete_records("a", 3, None)
+    held.engine.delete_records("b", 2, None)
+    assert held.data("b") == [], "whether 3 comes behind a delete that is lost is not known yet"
+    held.journal.sync()
+    assert held.data("b") == [3]
+
+
+def test_a_write_between_copies_is_gated_as_its_class_says_and_comes_behind_their_cursor(held: Journalled) -> None:
+    held.route("a", "b")
+    held.put("a", 1)
+    assert held.data("b") == [1]
+    held.journal.batches.clear()
+    held.put("b", 2)
+    assert [type(each) for each in held.journal.operations] == [Forwarded, Appended]
+    assert held.data("b") == [1, 2]

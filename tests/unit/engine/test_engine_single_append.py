@@ -4,20 +4,25 @@ from typing import Any
 
 import pytest
 from engine_on_a_fake_clock import TOPIC, record
-from held_journal import HeldJournal
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from doubles.manual_journal import ManualJournal
+from topics.clock import Clock
 from topics.engine.admission import WriteLimits
 from topics.engine.block import Block
-from topics.engine.control import EngineLimits
 from topics.engine.engine import Engine, Write
-from topics.engine.journal import Busy
+from topics.engine.flow import EngineLimits
+from topics.engine.forwarding import Forwarding
+from topics.engine.journal import Busy, Journal
+from topics.engine.records import Records
+from topics.engine.topics import Topics
 from topics.errors import TopicsError
 from topics.model.config import Discard, Durability, TopicConfigPatch, TopicType
+from topics.model.operation import Appended, Operation, WriteEnd
 from topics.model.read_options import ReadOptions
-from topics.model.record import NewRecord
+from topics.model.record import Batch, NewRecord
 from topics.model.router import RouterSettings
 from topics.testing.fake_clock import FakeClock
 
@@ -28,8 +33,41 @@ BOUNDS = EngineLimits(
 
 
 class TheWholeWay(Engine):
+    def __init__(self, clock: Clock, bounds: EngineLimits, journal: Journal) -> None:
+        super().__init__(clock, bounds, journal)
+        forwarding = Forwarding(self.flow, bounds)
+        topics = Topics(self.flow, bounds, forwarding)
+        self.append = WholeRecords(self.flow, bounds, topics, forwarding).append
+
+
+class WholeRecords(Records):
+    """Never goes the short way."""
+
     def append_single(self, name: str, record: NewRecord, default_node: str | None) -> int:
         return 0
+
+
+class NotingJournal(ManualJournal):
+    """Has single records among the batches, as the log has them."""
+
+    def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
+        taken = super().append_single(topic_id, seq, ts, node, tag, data)
+        if taken:
+            batch = Batch([b""], [0], [node], [tag], [0], 0, [data])
+            self.batches.append(((Appended(topic_id, seq, batch, (ts,), (WriteEnd(seq),)),), False))
+        return taken
+
+    def noted(self) -> list[object]:
+        return [([_shown(each) for each in batch], gated) for batch, gated in self.batches]
+
+
+def _shown(each: Operation) -> object:
+    if not isinstance(each, Appended):
+        return each
+    batch = each.batch
+    assert batch.payloads is not None
+    data = [bytes(payload) for payload in batch.payloads]
+    return (each.topic_id, each.first_seq, list(each.timestamps), list(each.writes), batch.nodes, batch.tags, data)
 
 
 class Driven:
@@ -37,10 +75,10 @@ class Driven:
 
     def __init__(self, kind: type[Engine], bounds: EngineLimits = BOUNDS) -> None:
         self.clock = FakeClock()
-        self.journal = HeldJournal()
+        self.journal = NotingJournal()
         self.engine = kind(self.clock, bounds, self.journal)
         self.told: list[str] = []
-        self.engine.on_change = lambda topic: self.told.append(topic.name)
+        self.engine.state.on_change = lambda topic: self.told.append(topic.name)
 
     def configure(self, **patch: Any) -> None:
         self.engine.put_topic(TOPIC, TopicConfigPatch(**patch))
@@ -59,18 +97,18 @@ class Driven:
         engine = self.engine
         topic = engine.find_topic(TOPIC)
         if topic is None:
-            return [self.journal.operations]
+            return [self.journal.noted()]
         log = topic.log
         options = ReadOptions(limit=1000, bytes_max=1 << 20, include_tags=True)
         read = log.read(0, options)
         return [
-            self.journal.operations,
-            self.journal.ceilings,
+            self.journal.noted(),
+            topic.config.durability is Durability.EPHEMERAL or self.journal.heads,
             self.told,
-            engine.bytes_live,
-            engine.records_live,
-            engine.blocks_filled,
-            [changed.name for changed in engine._changed],
+            engine.state.bytes_live,
+            engine.state.records_live,
+            engine.state.blocks_filled,
+            [changed.name for changed in engine.state.changed],
             (topic.assigned_seq, topic.assigned_ts, topic.last_write_ts, topic.ceiling, topic.ceiling_margin),
             (log.head_seq, log.count, log.bytes, log.last_ts, log.earliest_seq, log.evict_floor),
             (read.fragments, read.gap, read.next_from_seq),
@@ -148,7 +186,7 @@ def single(at: Driven, new: NewRecord | None = None) -> int:
 
 def test_a_plain_record_goes_the_short_way(at: Driven) -> None:
     assert [single(at) for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
-    assert at.engine.blocks_filled == 1
+    assert at.engine.state.blocks_filled == 1
     assert single(at, record(tag="abcd", node="abcd")) == 8
 
 
@@ -196,7 +234,7 @@ def test_a_topic_that_routers_copy_to_goes_the_whole_way(at: Driven) -> None:
     at.journal.commit()
     assert single(at) == 0
     forwardable: list[str] = []
-    at.engine.on_forwardable = lambda topic: forwardable.append(topic.name)
+    at.engine.state.on_forwardable = lambda topic: forwardable.append(topic.name)
     assert at.engine.append_single("source", record(), None) == 1
     assert forwardable == ["source"]
 
@@ -217,16 +255,26 @@ def test_a_topic_that_does_not_any_more_goes_the_short_way(at: Driven) -> None:
 
 
 def test_nobody_goes_past_what_waits_for_a_sync(at: Driven) -> None:
-    at.engine.append(TOPIC, Write([record()], gated=True))
+    topic = at.engine.topic(TOPIC)
+    count = topic.ceiling + 1
+    assert at.engine.append(TOPIC, Write([record()] * count)).commit is not None, "its seqs are not reserved"
     assert single(at) == 0
     at.journal.commit()
-    assert single(at) == 2
+    assert single(at) == count + 1
 
 
 def test_a_strong_reader_is_not_passed_by(at: Driven) -> None:
     topic = at.engine.topic(TOPIC)
     at.engine.add_strong_reader(topic)
     assert single(at) == 0
+
+
+def test_while_all_wait_for_a_pause_nothing_goes_the_short_way(at: Driven) -> None:
+    at.engine.put_cursor(TOPIC, "c", 0)
+    at.engine.flow.when_quiet(lambda: None)
+    assert (single(at), at.write(record())) == (0, ("busy",))
+    at.journal.commit()
+    assert single(at) == 1
 
 
 def test_while_a_name_is_closed_nothing_goes_the_short_way(at: Driven) -> None:

@@ -1,13 +1,14 @@
-"""One topic: its TTL, its priority, what it has staged and how far ahead it reserves seqs."""
+"""One topic: its TTL, its priority, what is in flight and how far ahead it reserves seqs."""
 
 import pytest
 
 from topics import limits
-from topics.engine.block import Batch
 from topics.engine.journal import Commit
-from topics.engine.topic import Staged, Topic
+from topics.engine.topic import InFlight, Topic
 from topics.engine.topic_log import TopicLog
 from topics.model.config import DEFAULT_CONFIG, TopicConfig
+from topics.model.operation import JobsDeleted, RecordsDeleted
+from topics.model.tag_match import TagMatch
 
 
 def topic(config: TopicConfig = DEFAULT_CONFIG) -> Topic:
@@ -25,17 +26,17 @@ def test_a_manual_priority_is_the_topics_priority() -> None:
     assert topic(TopicConfig(priority=12)).effective_priority(1000) == 12
 
 
-def test_what_is_staged_is_counted_until_it_is_not() -> None:
-    staging = topic()
-    first = Staged(Batch([b"{}", b"{}"], [5, 6], [None] * 2, [None] * 2, [0, 0], 11), 1000, None, Commit(), [])
-    second = Staged(Batch([b"{}"], [7], [None], [None], [0], 7), 1000, None, Commit(), [])
-    staging.stage(first)
-    staging.stage(second)
-    assert (staging.staged_count, staging.staged_bytes) == (3, 18)
-    assert staging.unstage() is first
-    assert (staging.staged_count, staging.staged_bytes) == (1, 7)
-    assert staging.unstage() is second
-    assert (staging.staged_count, staging.staged_bytes) == (0, 0)
+def test_what_is_in_flight_says_which_records_it_will_delete() -> None:
+    deleting = topic()
+    operations = (
+        RecordsDeleted(topic_id=1, ts=0, before_seq=3),
+        RecordsDeleted(topic_id=1, ts=0, before_seq=9, match=TagMatch("x", is_prefix=False)),
+        JobsDeleted(topic_id=1, ts=0, seqs=[7]),
+        RecordsDeleted(topic_id=2, ts=0, before_seq=100),
+    )
+    deleting.in_flight.append(InFlight(operations, (deleting,), Commit()))
+    assert [seq for seq in range(1, 12) if deleting.will_delete(seq, None)] == [1, 2, 7]
+    assert [seq for seq in range(1, 12) if deleting.will_delete(seq, "x")] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def reserve(reserving: Topic, last_seq: int, now_ms: int) -> int | None:

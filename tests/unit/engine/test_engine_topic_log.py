@@ -27,6 +27,10 @@ def log_of(count: int) -> TopicLog:
     return log
 
 
+def evict(log: TopicLog, records_max: int, bytes_max: int) -> None:
+    log.evict_through(log.beyond_cap(records_max, bytes_max, cold=False))
+
+
 def seqs(batch: ReadBatch) -> list[int]:
     return [json.loads(fragment)["$seq"] for fragment in batch.fragments]
 
@@ -71,7 +75,7 @@ def test_a_delete_moves_the_earliest_seq_alone() -> None:
 
 def test_an_eviction_moves_both_floors() -> None:
     log = log_of(5)
-    log.evict(3, 0)
+    evict(log, 3, 0)
     assert floors(log) == (3, 3)
 
 
@@ -86,7 +90,7 @@ def test_deleted_records_above_the_lost_ones_are_not_below_the_evict_floor() -> 
     log = TopicLog()
     append(log, record(), record(tag="x"), record(tag="x"), record())
     log.delete_matching(TagMatch("x", is_prefix=False), 5)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     assert floors(log) == (2, 4)
 
 
@@ -112,7 +116,7 @@ def test_a_block_that_is_evicted_whole_has_lost_only_what_was_live() -> None:
     append(log, *[record()] * (limits.SEGMENT_EVENTS_MAX - 1), record(tag="x"))
     append(log, record(tag="x"), record())
     log.delete_matching(TagMatch("x", is_prefix=False), log.head_seq + 1)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     assert floors(log) == (limits.SEGMENT_EVENTS_MAX, limits.SEGMENT_EVENTS_MAX + 2)
 
 
@@ -129,23 +133,23 @@ def test_an_emptied_log_begins_after_its_head() -> None:
 
 def test_caps_that_hold_evict_nothing() -> None:
     log = log_of(5)
-    log.evict(5, log.bytes)
+    evict(log, 5, log.bytes)
     assert log.count == 5
 
 
 def test_the_cap_by_bytes_keeps_as_many_as_fit() -> None:
     log = log_of(5)
-    log.evict(0, log.bytes * 3 // 5)
+    evict(log, 0, log.bytes * 3 // 5)
     assert live(log) == [3, 4, 5]
-    log.evict(0, log.bytes - 1)
+    evict(log, 0, log.bytes - 1)
     assert live(log) == [4, 5]
 
 
 def test_the_tighter_of_two_caps_wins() -> None:
     log = log_of(5)
-    log.evict(4, log.bytes * 2 // 5)
+    evict(log, 4, log.bytes * 2 // 5)
     assert live(log) == [4, 5]
-    log.evict(1, log.bytes)
+    evict(log, 1, log.bytes)
     assert live(log) == [5]
 
 
@@ -153,7 +157,7 @@ def test_deleted_records_do_not_count_towards_a_cap() -> None:
     log = TopicLog()
     append(log, record(), record(tag="x"), record(tag="x"), record())
     log.delete_matching(TagMatch("x", is_prefix=False), 5)
-    log.evict(2, 0)
+    evict(log, 2, 0)
     assert live(log) == [1, 4]
 
 
@@ -182,7 +186,7 @@ def test_expiring_with_an_earlier_time_brings_nothing_back() -> None:
 
 def test_only_live_records_count_as_deleted() -> None:
     log = log_of(5)
-    log.evict(4, 0)
+    evict(log, 4, 0)
     assert log.delete_before(4) == 2
     assert log.delete_before(4) == 0
 
@@ -223,7 +227,7 @@ def test_a_reader_that_missed_nothing_sees_no_gap() -> None:
 
 def test_a_gap_reaches_from_the_reader_to_the_first_live_record() -> None:
     log = log_of(10)
-    log.evict(3, 0)
+    evict(log, 3, 0)
     assert log.gap_at(0) == Gap(1, 7, GapReason.CAP)
     assert log.gap_at(6) == Gap(7, 7, GapReason.CAP)
     assert log.gap_at(7) is None
@@ -233,7 +237,7 @@ def test_a_gap_covers_the_deleted_records_behind_it() -> None:
     log = TopicLog()
     append(log, record(), record(tag="x"), record())
     log.delete_matching(TagMatch("x", is_prefix=False), 4)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     assert log.gap_at(0) == Gap(1, 2, GapReason.CAP)
     assert log.gap_at(1) is None
 
@@ -241,7 +245,7 @@ def test_a_gap_covers_the_deleted_records_behind_it() -> None:
 def test_a_gap_says_cap_and_ttl_only_for_what_the_reader_missed_by_each() -> None:
     log = log_of(4)
     append(log, record(), record(), ts=2000)
-    log.evict(4, 0)  # 1 and 2 go
+    evict(log, 4, 0)  # 1 and 2 go
     log.expire(1500, wait=False)  # 3 and 4 go
     assert log.gap_at(0) == Gap(1, 4, GapReason.MIXED)
     assert log.gap_at(1) == Gap(2, 4, GapReason.MIXED)
@@ -252,7 +256,7 @@ def test_a_cap_after_an_expiry_is_told_apart_too() -> None:
     log = log_of(2)
     append(log, record(), record(), ts=2000)
     log.expire(1500, wait=False)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     assert log.gap_at(1) == Gap(2, 3, GapReason.MIXED)
     assert log.gap_at(2) == Gap(3, 3, GapReason.CAP)
 
@@ -260,7 +264,7 @@ def test_a_cap_after_an_expiry_is_told_apart_too() -> None:
 @pytest.mark.parametrize("from_seq", [4, 5, limits.U64_MAX])
 def test_a_cursor_from_the_future_belongs_to_another_instance(from_seq: int) -> None:
     log = log_of(3)
-    log.evict(2, 0)
+    evict(log, 2, 0)
     batch = log.read(from_seq, EVERYTHING)
     assert batch.gap == Gap(1, 3, GapReason.RECREATED)
     assert seqs(batch) == [2, 3]
@@ -411,9 +415,9 @@ def test_a_byte_budget_carries_over_into_the_next_block(three_blocks: TopicLog) 
 def test_caps_cut_through_blocks_to_the_record() -> None:
     log = long_log()
     size = log.bytes // log.count
-    log.evict(12_345, 0)
+    evict(log, 12_345, 0)
     assert (log.count, log.bytes, floors(log)) == (12_345, 12_345 * size, (12_656, 12_656))
-    log.evict(0, 5_001 * size + size - 1)
+    evict(log, 0, 5_001 * size + size - 1)
     assert (log.count, floors(log)) == (5_001, (20_000, 20_000))
     assert len(live(log)) == 5_001
 
@@ -421,7 +425,7 @@ def test_caps_cut_through_blocks_to_the_record() -> None:
 @pytest.mark.parametrize("kept", [25_000, 15_001, 15_000, 14_999, 5_000, 1])
 def test_a_cap_at_the_edge_of_a_block_is_exact(kept: int) -> None:
     log = long_log()
-    log.evict(kept, 0)
+    evict(log, kept, 0)
     assert (log.count, log.earliest_seq) == (kept, 25_001 - kept)
     assert log.gap_at(0) == (None if kept == 25_000 else Gap(1, 25_000 - kept, GapReason.CAP))
 
@@ -452,7 +456,7 @@ def test_dead_blocks_in_the_middle_are_read_across_in_silence() -> None:
     assert (seqs(batch), batch.gap) == ([30_001], None)
     assert log.delete_before(15_000) == 1
     assert floors(log) == (1, 30_001)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     assert live(log) == [30_001]
 
 
@@ -489,6 +493,6 @@ def test_a_cursor_at_a_time_is_behind_the_last_older_record_and_before_what_a_cr
 def test_without_records_only_times_that_may_be_lost_are_before_the_head() -> None:
     log = TopicLog()
     append(log, record(), record(), ts=10)
-    log.evict(1, 0)
+    evict(log, 1, 0)
     log.delete_before(3)
     assert [log.cursor_at(ts) for ts in (5, 10, 11)] == [0, 0, 2]

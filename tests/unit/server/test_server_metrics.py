@@ -9,8 +9,7 @@ from msgspec import Raw
 from topics import limits
 from topics.api.readiness import Phase, Readiness
 from topics.engine.engine import Engine, Write
-from topics.engine.journal import NoJournal
-from topics.engine.queues import Claimer, Queues
+from topics.engine.queues import Claimer
 from topics.model.config import Durability, TopicConfigPatch, TopicType
 from topics.model.record import NewRecord
 from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
@@ -61,7 +60,7 @@ class Observed:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.engine = Engine(self.clock)
-        self.queues = Queues(self.engine, self.clock, NoJournal())
+        self.queues = self.engine.queues
         self.readiness = Readiness()
         self.wal = WalMetrics()
         self.live = LiveMetrics()
@@ -113,7 +112,7 @@ def test_the_engine_is_counted(at: Observed) -> None:
     at.engine.delete_records("a", 2, None)
     assert at.sample("topics_topics") == "2"
     assert at.sample("topics_records_live") == "3"
-    assert at.sample("topics_bytes_live") == str(at.engine.bytes_live)
+    assert at.sample("topics_bytes_live") == str(at.engine.state.bytes_live)
     assert at.sample('topics_topic_head_seq{topic="a"}') == "3"
     assert at.sample('topics_topic_earliest_seq{topic="a"}') == "2"
     assert at.sample('topics_topic_records_live{topic="a"}') == "2"

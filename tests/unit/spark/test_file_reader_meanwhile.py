@@ -12,9 +12,10 @@ from topics.model.gap import Gap, GapReason
 from topics.model.record import NewRecord
 from topics.spark import file_log
 from topics.spark.file_log import FileLog
-from topics.spark.file_partition import FilesChanging, TopicReplaced
-from topics.spark.file_state import ATTEMPTS_MAX
+from topics.spark.file_partition import TopicReplaced
+from topics.storage.errors import FilesChanging
 from topics.storage.fs import MappedBytes
+from topics.storage.reading import ATTEMPTS_MAX
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.simulated_server import COLD_DIR, DATA_DIR, SimulatedServer
@@ -237,7 +238,7 @@ def test_whatever_happened_the_files_say_what_the_server_says(seed: int, monkeyp
                 server = started(disk, clock, cold_dir=cold, wal_shards=shards)
             case _:
                 write()
-        server.engine.expire_all()
+        server.engine.expire_due()
         server.sync()
         assert_as_served(server, FileLog(DATA_DIR, cold, disk), disk, max_records=choice.choice((0, 3)))
 

@@ -9,8 +9,8 @@ from msgspec import Raw
 from topics import limits
 from topics.client.core import NewRecord
 from topics.model.gap import GapReason
+from topics.spark.columns import filtered
 from topics.spark.errors import InvalidColumns
-from topics.spark.files import filtered
 from topics.spark.options import Filters, TableSchema
 from topics.spark.rows import Gap, columns_of, gap_batch, gathered, record_batch
 from topics.spark.schema import arrow

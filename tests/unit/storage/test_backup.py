@@ -1,13 +1,16 @@
 """Backups: what is in them whatever the server does meanwhile, and that an interrupted one never looks whole."""
 
 import errno
+import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
+from topics.engine.queues import Claimer
 from topics.model.record import NewRecord
 from topics.storage import paths
 from topics.storage.backup import ATTEMPTS_MAX, back_up, restore
@@ -204,6 +207,60 @@ def assert_between(before: Reading, found: Reading, after: Reading) -> None:
     assert found.gaps == []
     deleted = set(range(1, before.head_seq + 1)) - before.records.keys()
     assert not deleted & found.records.keys()
+
+
+QUEUES = ("orders", "payments", "mails", "bills")
+
+
+def move_jobs(server: SimulatedServer, turn: int) -> None:
+    """A queue gets jobs, before and after all it has become dead letters; those of another one come back."""
+    queue, other = QUEUES[turn % 4], QUEUES[(turn + 2) % 4]
+    server.write(queue, [NewRecord(Raw(b'"before %d"' % turn))])
+    (claim,) = server.claim(queue, Claimer("w", 9))
+    server.nack(queue, "w", [job.seq for job in claim.jobs])
+    server.claim(queue, Claimer("w", 1))
+    server.write(queue, [NewRecord(Raw(b'"after %d"' % turn))])
+    server.redrive(other)
+
+
+@pytest.mark.parametrize("checkpoint_every", [3, 1000])
+@pytest.mark.parametrize("wal_shards", [1, 3])
+def test_a_job_that_moves_meanwhile_is_in_one_topic_of_the_copy(wal_shards: int, checkpoint_every: int) -> None:
+    """Also one whose queue begins to exchange records, and so changes its shard, at any point of the copy."""
+    jobs = [f"{queue} {number}" for queue in QUEUES for number in range(2)]
+    point = seen = 0
+    while seen >= point:
+        disk, clock = WatchedDisk(), FakeClock()
+        server = started(disk, wal_shards=wal_shards, clock=clock)
+        server.put("dead", FSYNC)
+        for queue in QUEUES:
+            config = FSYNC | {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"}
+            server.write(queue, [NewRecord(Raw(b'"%s 0"' % queue.encode()))], config=config)
+        server.checkpoint()
+        for queue in QUEUES:
+            server.write(queue, [NewRecord(Raw(b'"%s 1"' % queue.encode()))])
+        seen = 0
+
+        def move_on(path: str, point: int = point, server: SimulatedServer = server) -> None:
+            nonlocal seen
+            seen += 1
+            if point <= seen < point + 12:
+                move_jobs(server, seen)
+                if seen % checkpoint_every == 0:
+                    server.checkpoint()
+
+        disk.before_read = move_on
+        back_up(disk, DATA_DIR, "", TARGET)
+        disk.before_read = lambda path: None
+        assert verify_directory(disk, TARGET, "").findings == []
+        copy = started(disk.crash_drop_all(), data_dir=TARGET, wal_shards=wal_shards, clock=clock)
+        found = readings(copy).values()
+        times = Counter(json.loads(text)["data"] for reading in found for text in reading.records.values())
+        assert set(times.values()) == {1}, point
+        assert times.keys() >= set(jobs), point
+        assert [reading.gaps for reading in found if reading.gaps] == [], point
+        point += 1
+    assert point > 5
 
 
 def test_a_server_that_never_rests_is_copied_in_the_end() -> None:

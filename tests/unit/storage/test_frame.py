@@ -61,7 +61,7 @@ def test_a_control_frame_carries_its_body_as_data(kind: FrameKind) -> None:
 
 
 def test_marks_are_checkpoint_frames_with_a_json_body() -> None:
-    assert file_mark(2, 7) == frame_of(8, 0, 0, 0, 0, b"", b"", b'{"format":1,"shard":2,"first_lsn":7}')
+    assert file_mark(2, 7, 3) == frame_of(8, 0, 0, 0, 0, b"", b"", b'{"format":2,"shard":2,"first_lsn":7,"start":3}')
     assert sync_mark(4096) == frame_of(8, 0, 0, 0, 0, b"", b"", b'{"synced_bytes":4096}')
 
 

@@ -8,6 +8,7 @@ from msgspec import Raw
 from topics.cli.inspect import render_json, render_text
 from topics.model.record import NewRecord
 from topics.storage import paths, snapshot
+from topics.storage.frame import FrameKind, control_frame
 from topics.storage.inspect import Entry, FileKind, NotInspectable, entries, kind_of
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
@@ -45,8 +46,14 @@ def flip(disk: FakeDisk, path: str, at: int) -> None:
 def test_a_log_is_dumped_frame_by_frame_and_ends_with_the_readers_verdict() -> None:
     found = dump(directory(), WAL)
     kinds = [entry.kind for entry in found if entry.kind != "checkpoint_mark"]
-    assert kinds == ["topic_create", "append", "append", "append", "delete", "append", "append", "clean end"]
-    appends = [entry for entry in found if entry.kind == "append"]
+    writes = ["appended"] * 3, ["appended"] * 2
+    assert kinds == ["restarted", "topic-created", *writes[0], "records-deleted", *writes[1], "clean end"]
+    created, deleted = (
+        next(each for each in found if each.kind == kind) for kind in ("topic-created", "records-deleted")
+    )
+    assert (created.topic_id, created.fields["name"], created.flags) == (1, "orders", "continues")
+    assert deleted.fields == {"before_seq": 4, "match": ("a", False)}
+    appends = [entry for entry in found if entry.kind == "appended"]
     assert [entry.seq for entry in appends] == [1, 2, 3, 4, 5]
     assert (appends[0].node, appends[0].tag, appends[0].flags) == (b"n", b"a", "tag+node+durable+continues")
     assert appends[2].payload == b"3\x00\x00k1"
@@ -62,7 +69,7 @@ def test_the_dump_of_a_log_goes_on_after_a_bad_checksum() -> None:
         (2, "the checksum does not match"),
         (0, found[-1].wrong),
     ]
-    assert [entry.seq for entry in found if entry.kind == "append"] == [1, 2, 3, 4, 5]
+    assert [entry.seq for entry in found if entry.kind == "appended"] == [1, 2, 3, 4, 5]
     assert (found[-1].kind, found[-1].offset) == ("corrupt", second.offset)
 
 
@@ -72,7 +79,16 @@ def test_the_dump_of_a_log_goes_on_at_the_next_sync_mark_after_bad_lengths() -> 
     flip(disk, WAL, first.offset)
     found = dump(disk, WAL)
     assert [entry.kind for entry in found if entry.wrong] == ["?", "corrupt"]
-    assert [entry.seq for entry in found if entry.kind == "append"] == [4, 5]
+    assert [entry.seq for entry in found if entry.kind == "appended"] == [4, 5]
+
+
+def test_an_operation_this_version_does_not_know_is_shown_as_it_is() -> None:
+    disk = directory()
+    frame = control_frame(FrameKind.LEASE, 7, 0, 9, b'{"is":"unheard-of"}')
+    disk.open_append(WAL).write_at(dump(disk, WAL)[-1].offset, frame)
+    unknown = dump(disk, WAL)[-2]
+    assert (unknown.kind, unknown.topic_id, unknown.payload) == ("lease", 7, b'{"is":"unheard-of"}')
+    assert "no operation this version knows" in unknown.wrong
 
 
 def test_a_torn_log_is_called_torn() -> None:
@@ -88,6 +104,22 @@ def test_a_log_whose_last_frames_are_missing_is_corrupt_when_another_file_follow
     disk.open_append(WAL).truncate(dump(disk, WAL)[-1].offset - 3)
     disk.create(f"{DATA_DIR}/wal/wal-0000000000000099.log")
     assert dump(disk, WAL)[-1].kind == "corrupt"
+
+
+def test_a_delete_since_the_segment_was_written_is_in_the_snapshot_before_it_is_in_the_segment() -> None:
+    disk = FakeDisk()
+    server = SimulatedServer(disk, FakeClock(), segment_events_max=3)
+    server.start()
+    server.write("orders", 3, config={"durability": "fsync"})
+    server.checkpoint()
+    server.delete_records("orders", before_seq=2)
+    shown = []
+    for _ in range(3):
+        server.checkpoint()
+        number = snapshot.numbers(disk, paths.meta_dir(DATA_DIR))[0]
+        segment = dump(disk, f"{paths.meta_dir(DATA_DIR)}/{paths.snapshot_name(number)}")[-1]
+        shown.append((segment.fields["deleted"], dump(disk, f"{SEGMENT}.data")[0].kind))
+    assert shown == [([0], "record"), ([0], "deleted"), ([], "deleted")]
 
 
 def test_a_segment_shows_its_deleted_records() -> None:
@@ -156,10 +188,10 @@ def test_text_shows_time_in_utc_and_keeps_terminal_codes_out() -> None:
 
 
 def test_json_splits_the_payload() -> None:
-    document = json.loads(render_json(Entry(7, "append", seq=3, payload=b'1\x00{"m":1}\x00key')))
+    document = json.loads(render_json(Entry(7, "appended", seq=3, payload=b'1\x00{"m":1}\x00key')))
     assert document == {
         "offset": 7,
-        "kind": "append",
+        "kind": "appended",
         "ok": True,
         "seq": 3,
         "data": "1",

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pytest
 from sealed_segments import COLD, FIRST_SEQ, FRAGMENTS, RECORDS, TOPIC_ID, reader_of, seal, segments_of
 
-from topics.engine.block import AnyBlock, Batch, Block
+from topics.engine.block import AnyBlock, Block
 from topics.model.read_options import ReadOptions
-from topics.model.record import RECORD_OVERHEAD_BYTES, fragment_of
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, fragment_of
 from topics.model.tag_match import TagMatch
+from topics.storage.errors import CorruptFile
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
 from topics.testing.fake_disk import FakeDisk
 
@@ -24,7 +25,14 @@ def sealed(disk: FakeDisk | None = None, *, cold: bool = False) -> SealedBlock:
     return reopened(disk, cold=cold)
 
 
-def reopened(disk: FakeDisk, live_count: int = COUNT, *, dead_below: int = 0, cold: bool = False) -> SealedBlock:
+def reopened(
+    disk: FakeDisk,
+    live_count: int = COUNT,
+    *,
+    dead_below: int = 0,
+    cold: bool = False,
+    unflagged: Sequence[int] = (),
+) -> SealedBlock:
     return SealedBlock(
         segments_of(disk),
         TOPIC_ID,
@@ -36,6 +44,7 @@ def reopened(disk: FakeDisk, live_count: int = COUNT, *, dead_below: int = 0, co
         110,
         cold=cold,
         dead_below=dead_below,
+        unflagged=unflagged,
     )
 
 
@@ -127,14 +136,24 @@ def test_delete_bytes_and_the_earliest_seq_say_what_is_dead_after_a_restart() ->
     assert [block.is_live(position) for position in range(COUNT)] == [False, True, True, False, True]
 
 
-def test_a_count_anew_finds_deletes_the_image_did_not_know_of() -> None:
+@pytest.mark.parametrize("flagged", [[], [2], [2, 3]], ids=str)
+def test_a_delete_the_image_lists_counts_whether_its_byte_is_set_or_not(flagged: list[int]) -> None:
     disk = FakeDisk()
     seal(disk)
-    reader_of(disk).flag_deleted([2])
-    block = reopened(disk)  # from an image older than the delete
-    block.recount(1)
-    assert (block.live_count, block.live_bytes) == (3, SIZES[1] + SIZES[3] + SIZES[4])
-    assert shown(block) == [FRAGMENTS[1], FRAGMENTS[3], FRAGMENTS[4]]
+    reader_of(disk).flag_deleted(flagged)
+    block = reopened(disk, 2, dead_below=1, unflagged=[2, 3])
+    assert shown(block) == [FRAGMENTS[1], FRAGMENTS[4]]
+    assert block.unflagged == [2, 3]  # the next snapshot lists them, too
+
+
+@pytest.mark.parametrize("flagged", [[], [2, 3]], ids=str)
+def test_delete_bytes_that_do_not_add_up_to_what_the_image_says_are_damage(flagged: list[int]) -> None:
+    disk = FakeDisk()
+    seal(disk)
+    reader_of(disk).flag_deleted(flagged)
+    block = reopened(disk, 4)
+    with pytest.raises(CorruptFile, match="records are not marked deleted where 4 should be left"):
+        block.is_live(0)
 
 
 def test_a_block_with_nothing_alive_passes_a_reader_on() -> None:

@@ -97,7 +97,7 @@ def test_another_version_is_its_own_error_and_no_fallback() -> None:
     disk.open_append(path(2)).write_at(8, b"\x02")
     with pytest.raises(UnknownVersion) as caught:
         load_latest(disk, DIRECTORY)
-    assert caught.value.version == 2
+    assert caught.value.version == "snapshot format 2"
 
 
 def test_a_save_can_be_repeated_after_one_that_was_cut_short() -> None:

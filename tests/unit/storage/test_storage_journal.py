@@ -1,27 +1,38 @@
 """Operations as frames in the WAL, and who is told when they are durable."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 from msgspec import Raw
 
+from topics import limits
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.config import DEFAULT_CONFIG
-from topics.model.lease_event import (
+from topics.model.operation import (
+    Appended,
+    CapReached,
     Claimed,
-    Delayed,
+    ClockReached,
+    ConfigChanged,
+    Control,
     Extended,
     Grant,
-    MoveBegun,
-    MoveGivenUp,
-    NumberedEvent,
+    JobsDelayed,
+    JobsDeleted,
+    Moved,
+    Operation,
+    RecordsDeleted,
     Released,
+    Restarted,
+    SeqsReserved,
+    TopicCreated,
+    TopicDeleted,
+    WriteEnd,
 )
-from topics.model.operation import ConfigUpdated, HeadReserved, RecordsDeleted, RecordsExpired, TopicCreated
 from topics.model.payload import split_payload
-from topics.model.record import render_fragment
+from topics.model.record import Batch
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import DiskFailed
 from topics.storage.frame import BATCH_CONTINUES, DURABLE, HAS_NODE, HAS_TAG, FrameKind
@@ -33,6 +44,7 @@ from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import ShardWriter
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
+from topics.testing.simulated_server import SimulatedServer
 
 
 class Ticket:
@@ -43,10 +55,26 @@ class Ticket:
         self.outcome.append(error)
 
 
+def appended(
+    topic_id: int,
+    first_seq: int,
+    payloads: Sequence[bytes],
+    *,
+    nodes: Sequence[str | None] = (),
+    tags: Sequence[str | None] = (),
+    key: str | None = None,
+) -> Appended:
+    """One write. What readers see of it is nothing to the journal."""
+    nothing: list[str | None] = [None] * len(payloads)
+    batch = Batch([], [], list(nodes) or nothing, list(tags) or nothing, [], 0, payloads)
+    last_seq = first_seq + len(payloads) - 1
+    return Appended(topic_id, first_seq, batch, [1000] * len(payloads), [WriteEnd(last_seq, key)])
+
+
 class Journalled:
     """A journal over shards without threads."""
 
-    def __init__(self, shards: int = 1, queue_writes_max: int = 100) -> None:
+    def __init__(self, shards: int = 1, queue_writes_max: int = 100, exchange: Sequence[int] = ()) -> None:
         self.disk = FakeDisk()
         self.delivered = 0
         self.at_turn_end: list[Callable[[], None]] = []
@@ -66,7 +94,7 @@ class Journalled:
             )
             for number in range(shards)
         ]
-        self.journal.open(self.shards, self.heads)
+        self.journal.open(self.shards, self.heads, exchange)
 
     def _deliver(self, call: object) -> None:
         self.delivered += 1
@@ -74,19 +102,8 @@ class Journalled:
         call()
 
     def append(self, *, count: int = 1, gated: bool = True, key: str | None = None, topic_id: int = 7) -> Ticket | None:
-        self.heads.make_room(topic_id)  # as `admit` does
-        rendered = [render_fragment(seq, 1000, None, b"%d" % seq, b"") for seq in range(1, count + 1)]
-        return self.journal.append(
-            topic_id,
-            1,
-            1000,
-            [fragment for fragment, _ in rendered],
-            [at for _, at in rendered],
-            [None] * count,
-            [None] * count,
-            key,
-            gated=gated,
-        )
+        payloads = [b"%d" % seq for seq in range(1, count + 1)]
+        return self.journal.submit([appended(topic_id, 1, payloads, key=key)], gated=gated)
 
     def append_single(self, topic_id: int = 7, seq: int = 1) -> bool:
         self.heads.make_room(topic_id)
@@ -119,10 +136,8 @@ def at() -> Journalled:
 
 
 def test_a_write_is_one_batch_of_frames(at: Journalled) -> None:
-    first, meta_at = render_fragment(5, 1000, "n", b"[1]", b"{}")
-    second, _ = render_fragment(6, 1000, None, b"2", b"")
-    at.heads.make_room(7)
-    at.journal.append(7, 5, 1000, [first, second], [meta_at, 0], ["n", None], [None, "x"], None, gated=True)
+    write = appended(7, 5, [b"[1]\0{}", b"2"], nodes=["n", None], tags=[None, "x"])
+    at.journal.submit([write], gated=True)
     frames = at.frames()
     assert [frame[:5] for frame in frames] == [
         (FrameKind.APPEND, HAS_NODE | DURABLE | BATCH_CONTINUES, 7, 5, 1000),
@@ -148,7 +163,7 @@ def test_what_comes_next_comes_after_them(at: Journalled, then: str) -> None:
     elif then == "a larger write":
         at.append(topic_id=8, gated=False, count=2)
     elif then == "an operation":
-        at.journal.reserve(8, 1000, 5)
+        at.journal.submit([SeqsReserved(topic_id=8, ts=1000, ceiling=5)], gated=False)
     else:
         at.shards[0].close()
     at.shards[0].step()
@@ -179,14 +194,13 @@ def test_a_single_record_is_left_to_others_where_it_could_not_be_taken(at: Journ
     assert at.heads.read() == {7: 1}
 
 
-def test_single_records_with_a_key_or_meta_are_submitted_with_the_others() -> None:
+def test_single_records_with_a_key_or_meta_are_submitted_in_order_with_the_others() -> None:
     at = Journalled(queue_writes_max=1)
-    text, meta_at = render_fragment(2, 1000, None, b"2", b"{}")
     assert at.append_single(seq=1)
-    at.journal.append(7, 2, 1000, [text], [meta_at], [None], ["ä"], None, gated=False)
-    at.journal.append(7, 3, 1000, [render_fragment(3, 1000, "n", b"3", b"")[0]], [0], ["n"], [None], "k", gated=False)
+    at.journal.submit([appended(7, 2, [b"2\0{}"], tags=["ä"])], gated=False)
+    assert at.shards[0].queue_depth == 0
+    at.journal.submit([appended(7, 3, [b"3"], nodes=["n"], key="k")], gated=False)
     at.end_turn()
-    assert at.shards[0].queue_depth == 1
     found = [(frame[3], frame[5], frame[6], frame[7]) for frame in at.frames()]
     assert found == [(1, b"", b"", b"1"), (2, b"", "ä".encode(), b"2\0{}"), (3, b"n", b"", b"3\0\0k")]
 
@@ -223,40 +237,51 @@ def test_a_single_record_is_not_taken_when_too_much_waits() -> None:
 
 def test_a_delay_is_part_of_its_write(at: Journalled) -> None:
     """Torn off, it would hold back whatever gets these seqs next."""
-    text, _ = render_fragment(5, 1000, None, b"1", b"")
-    at.heads.make_room(7)
-    delays = [Delayed([5], 1500)]
-    at.journal.append(7, 5, 1000, [text], [0], [None], [None], None, gated=True, delays=delays)
+    delayed = JobsDelayed(topic_id=7, ts=1000, seqs=[5], ready_ms=1500)
+    at.journal.submit([delayed, appended(7, 5, [b"1"])], gated=True)
     assert [(frame[0], frame[1] & BATCH_CONTINUES, frame[7]) for frame in at.frames()] == [
-        (FrameKind.LEASE, BATCH_CONTINUES, b'{"event":"delayed","seqs":[5],"ready_ms":1500}'),
+        (FrameKind.LEASE, BATCH_CONTINUES, b'{"is":"jobs-delayed","seqs":[5],"ready_ms":1500,"topic_id":7,"ts":1000}'),
         (FrameKind.APPEND, 0, b"1"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("event", "text"),
+    ("lease", "text"),
     [
         (
-            Claimed(3, [Grant("w", 9, 1500, [4, 5])], 6),
-            b'{"event":"claimed","number":3,"grants":[["w",9,1500,[4,5]]],"cursor":6}',
+            Claimed(topic_id=7, ts=1000, grants=[Grant("w", 9, 1500, [4, 5])], cursor=6),
+            b'{"is":"claimed","grants":[["w",9,1500,[4,5]]],"cursor":6,"topic_id":7,"ts":1000}',
         ),
-        (Released(4, [4], 0), b'{"event":"released","number":4,"seqs":[4],"ready_ms":0}'),
-        (Extended(5, [5], 1800), b'{"event":"extended","number":5,"seqs":[5],"deadline_ms":1800}'),
+        (Released(topic_id=7, ts=1000, seqs=[4]), b'{"is":"released","seqs":[4],"topic_id":7,"ts":1000}'),
         (
-            MoveBegun(6, [5], 8, "$move/7/6", True),
-            b'{"event":"move-begun","number":6,"seqs":[5],"dest_id":8,"key":"$move/7/6","dead_letters":true}',
+            Released(topic_id=7, ts=1000, seqs=[4], ready_ms=1700),
+            b'{"is":"released","seqs":[4],"ready_ms":1700,"topic_id":7,"ts":1000}',
         ),
-        (MoveGivenUp(7, "$move/7/6"), b'{"event":"move-given-up","number":7,"key":"$move/7/6"}'),
+        (
+            Extended(topic_id=7, ts=1000, seqs=[5], deadline_ms=1800),
+            b'{"is":"extended","seqs":[5],"deadline_ms":1800,"topic_id":7,"ts":1000}',
+        ),
     ],
 )
-def test_a_lease_event_is_kept_as_documented(at: Journalled, event: NumberedEvent, text: bytes) -> None:
-    at.journal.lease(7, 1000, event, gated=False)
+def test_a_lease_event_is_kept_as_documented(at: Journalled, lease: Control, text: bytes) -> None:
+    at.journal.submit([lease], gated=False)
     assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.LEASE, text)]
 
 
 def test_acked_jobs_are_one_delete(at: Journalled) -> None:
-    at.journal.delete_jobs(7, 1000, [4, 9], node="w", move=None, gated=True)
-    assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.DELETE, b'{"seqs":[4,9],"node":"w"}')]
+    at.journal.submit([JobsDeleted(topic_id=7, ts=1000, seqs=[4, 9], node="w")], gated=True)
+    text = b'{"is":"jobs-deleted","seqs":[4,9],"node":"w","topic_id":7,"ts":1000}'
+    assert [(frame[0], frame[7]) for frame in at.frames()] == [(FrameKind.DELETE, text)]
+
+
+def test_a_move_is_one_batch_of_its_delete_and_its_write(at: Journalled) -> None:
+    """Torn apart, the job would be in both topics, or in none."""
+    deleted = JobsDeleted(topic_id=7, ts=1000, seqs=[4], dead_letters=True)
+    at.journal.submit([deleted, appended(8, 1, [b"1"])], gated=True)
+    assert [(frame[0], frame[1] & BATCH_CONTINUES, frame[2]) for frame in at.frames()] == [
+        (FrameKind.DELETE, BATCH_CONTINUES, 7),
+        (FrameKind.APPEND, 0, 8),
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -266,34 +291,22 @@ def test_the_last_record_of_a_write_carries_its_key(at: Journalled, count: int) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "body"),
+    ("kind", "operation"),
     [
-        (FrameKind.TOPIC_CREATE, TopicCreated("orders", DEFAULT_CONFIG, 64)),
-        (FrameKind.CONFIG_UPDATE, ConfigUpdated(DEFAULT_CONFIG, 3)),
-        (FrameKind.DELETE, RecordsDeleted(5, TagMatch("x", is_prefix=True))),
-        (FrameKind.HEAD_WATERMARK, HeadReserved(64)),
-        (FrameKind.EVICT_WATERMARK, RecordsExpired(3)),
-        (FrameKind.TOPIC_DELETE, None),
+        (FrameKind.TOPIC_CREATE, TopicCreated(topic_id=7, ts=1000, name="orders", config=DEFAULT_CONFIG, ceiling=64)),
+        (FrameKind.CONFIG_UPDATE, ConfigChanged(topic_id=7, ts=1000, config=DEFAULT_CONFIG)),
+        (FrameKind.DELETE, RecordsDeleted(topic_id=7, ts=1000, before_seq=5, match=TagMatch("x", is_prefix=True))),
+        (FrameKind.HEAD_WATERMARK, SeqsReserved(topic_id=7, ts=1000, ceiling=64)),
+        (FrameKind.HEAD_WATERMARK, Restarted(topic_id=7, ts=1000, head_seq=9, cursors={3: 4})),
+        (FrameKind.EVICT_WATERMARK, CapReached(topic_id=7, ts=1000, through_seq=3)),
+        (FrameKind.TOPIC_DELETE, TopicDeleted(topic_id=7, ts=1000)),
     ],
 )
-def test_an_operation_is_one_frame_with_its_body(at: Journalled, kind: FrameKind, body: msgspec.Struct | None) -> None:
-    match body:
-        case TopicCreated(name, config, ceiling):
-            at.journal.create_topic(7, 1000, name, config, ceiling, gated=True)
-        case ConfigUpdated(config, version) if config is not None:
-            at.journal.update_config(7, 1000, config, version)
-        case RecordsDeleted(before_seq, tag_match):
-            at.journal.delete_records(7, 1000, before_seq, tag_match, gated=True)
-        case HeadReserved(ceiling):
-            at.journal.reserve(7, 1000, ceiling)
-        case RecordsExpired(ttl_lost_seq):
-            at.journal.watermark(7, 1000, ttl_lost_seq)
-        case _:
-            at.journal.delete_topic(7, 1000)
+def test_an_operation_is_one_frame_with_its_body(at: Journalled, kind: FrameKind, operation: Control) -> None:
+    at.journal.submit([operation], gated=True)
     (frame,) = at.frames()
     assert (frame[0], frame[2], frame[3], frame[4]) == (kind, 7, 0, 1000)
-    if body is not None:
-        assert msgspec.json.decode(frame[7], type=type(body)) == body
+    assert msgspec.json.decode(frame[7], type=type(operation)) == operation
 
 
 def test_a_ticket_is_resolved_once_its_operation_is_durable(at: Journalled) -> None:
@@ -326,7 +339,7 @@ def test_a_topics_operations_all_go_to_one_shard() -> None:
     at = Journalled(shards=4)
     for topic_id in range(1, 30):
         at.append(topic_id=topic_id)
-        at.journal.delete_topic(topic_id, 1000)
+        at.journal.submit([TopicDeleted(topic_id=topic_id, ts=1000)], gated=True)
     used = set()
     for shard in range(4):
         frames = at.frames(shard)
@@ -341,8 +354,28 @@ def test_the_shard_of_a_topic_is_a_matter_of_record() -> None:
     assert {shard_of(topic_id, 1) for topic_id in range(100)} == {0}
 
 
+@pytest.mark.parametrize("begins", ["known", "created", "moved"])
+def test_operations_of_topics_that_exchange_records_are_in_the_first_shard(begins: str) -> None:
+    topic_id = next(each for each in range(1, 99) if shard_of(each, 4) == 3)
+    at = Journalled(shards=4, exchange=[topic_id] if begins == "known" else [])
+    first: Operation
+    if begins == "created":
+        first = TopicCreated(topic_id=topic_id, ts=1000, name="t", config=DEFAULT_CONFIG, exchange=True)
+    elif begins == "moved":
+        assert at.journal.lane(topic_id) == 3
+        first = Moved(topic_id=topic_id, ts=1000)
+    else:
+        first = SeqsReserved(topic_id=topic_id, ts=1000, ceiling=64)
+    at.journal.submit([first], gated=True)
+    assert at.journal.lane(topic_id) == 0
+    at.append(topic_id=topic_id, gated=False)
+    assert [len(at.frames(shard)) for shard in range(4)] == [2, 0, 0, 0]
+
+
 def test_the_last_seq_given_out_is_noted_before_the_write_is_on_disk(at: Journalled) -> None:
+    at.journal.admit(7)
     at.append(count=3, gated=False)
+    at.journal.seen(7, 3)
     assert Heads(at.disk.crash_keep_all(), "/meta").read() == {7: 3}
 
 
@@ -359,11 +392,24 @@ def test_a_full_queue_admits_nothing_until_the_disk_has_caught_up() -> None:
     at.journal.admit(7)
 
 
-def test_a_full_queue_leaves_watermarks_out() -> None:
-    at = Journalled(queue_writes_max=1)
-    at.append()
-    at.journal.watermark(7, 1000, 5)
-    assert [frame[0] for frame in at.frames()] == [FrameKind.APPEND]
+def test_a_full_queue_leaves_watermarks_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a TTL has taken is gone for readers at once; the log learns of it when there is room."""
+    monkeypatch.setattr(limits, "WAL_QUEUE_WRITES_MAX", 1)
+    clock = FakeClock()
+    server = SimulatedServer(FakeDisk(), clock, lazy=True)
+    server.start()
+    server.write("t", 3, config={"durability": "fsync", "ttl_ms": 1000})
+    server.hand_over("other", 1, config={"durability": "fsync"})
+    (shard,) = server.journal.shards
+    before = shard.submitted_lsn
+    clock.advance(5000)
+    server.engine.expire_due()
+    assert not shard.has_room
+    assert shard.submitted_lsn == before
+    assert server.engine.topic("t").log.count == 0
+    server.step()
+    server.engine.expire_due()
+    assert server.read_all("t").records == {}
 
 
 def test_a_failed_disk_tells_everybody_who_waits_and_admits_nothing_more(at: Journalled) -> None:
@@ -393,7 +439,7 @@ def test_after_a_failure_the_barrier_of_a_topic_is_never_reached(at: Journalled)
 
 def test_after_a_failure_watermarks_are_left_out(at: Journalled) -> None:
     at.fail()
-    at.journal.watermark(7, 1000, 5)
+    at.journal.submit([ClockReached(ts=1000, topic_ids=[7])], gated=False)
     assert at.shards[0].queue_depth == 0
 
 

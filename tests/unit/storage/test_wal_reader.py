@@ -19,7 +19,7 @@ from topics.storage.frame import (
     control_frame,
 )
 from topics.storage.fs import MappedBytes
-from topics.storage.wal_mark import FileMark, file_mark, sync_mark
+from topics.storage.wal_mark import WAL_FORMAT, FileMark, file_mark, sync_mark
 from topics.storage.wal_reader import End, EndReason, scan
 
 PATH = "wal/wal-0000000000000000.log"
@@ -31,7 +31,7 @@ def record(seq: int, payload: bytes = b"payload", flags: int = 0) -> bytes:
 
 def file_of(*groups: list[bytes], zeros: int = 0) -> bytes:
     """A file as the writer leaves it: each group was written and synced before the next."""
-    content = file_mark(0, 0)
+    content = file_mark(0, 0, 1)
     for number, group in enumerate(groups):
         if number:
             content += sync_mark(len(content))
@@ -52,7 +52,7 @@ def flip(content: bytes, at: int, bit: int = 0) -> bytes:
 
 
 def test_frames_come_back_as_they_were_written() -> None:
-    content = file_mark(3, 7) + append_frame(9, 5, 77, HAS_TAG | HAS_NODE, b"node", b"tag", b"data")
+    content = file_mark(3, 7, 1) + append_frame(9, 5, 77, HAS_TAG | HAS_NODE, b"node", b"tag", b"data")
     content += control_frame(FrameKind.DELETE, 9, 0, 78, b"body")
     frames = scan(content, PATH)
     mark, record_frame, delete = list(frames)
@@ -60,7 +60,7 @@ def test_frames_come_back_as_they_were_written() -> None:
     assert record_frame[:8] == (FrameKind.APPEND, 3, 9, 5, 77, b"node", b"tag", b"data")
     assert delete == (FrameKind.DELETE, 0, 9, 0, 78, b"", b"", b"body", len(content))
     assert record_frame[8] == len(content) - len(control_frame(FrameKind.DELETE, 9, 0, 78, b"body"))
-    assert frames.mark == FileMark(3, 7)
+    assert frames.mark == FileMark(3, 7, 1)
     assert frames.end == End(EndReason.CLEAN, len(content))
 
 
@@ -176,7 +176,7 @@ def test_a_mark_inside_a_batch_is_corruption() -> None:
         read(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x01", bytes(10), bytes(10_000), file_mark(0, 0)[:-1]])
+@pytest.mark.parametrize("content", [b"", b"\x01", bytes(10), bytes(10_000), file_mark(0, 0, 1)[:-1]])
 def test_a_file_too_short_for_its_first_frame_is_torn_at_its_start(content: bytes) -> None:
     seqs, end = read(content)
     assert seqs == []
@@ -186,7 +186,7 @@ def test_a_file_too_short_for_its_first_frame_is_torn_at_its_start(content: byte
 def test_a_damaged_first_frame_is_corruption() -> None:
     """A file gets its name after its first frame was synced, so damage there is no accident of a crash."""
     content = file_of([record(1)])
-    for at in range(len(file_mark(0, 0))):
+    for at in range(len(file_mark(0, 0, 1))):
         with pytest.raises(CorruptFile):
             read(flip(content, at))
 
@@ -199,10 +199,11 @@ def test_a_file_that_begins_with_a_record_is_corrupt() -> None:
 
 
 def test_another_format_number_is_an_unknown_version() -> None:
-    body = b'{"format":2,"shard":0,"first_lsn":0}'
-    with pytest.raises(UnknownVersion) as caught:
-        read(control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, body) + record(1))
-    assert caught.value.version == 2
+    for version, whose in ((WAL_FORMAT - 1, "an earlier version of topics"), (WAL_FORMAT + 1, "does not know")):
+        body = b'{"format":%d,"shard":0,"first_lsn":0}' % version
+        with pytest.raises(UnknownVersion, match=whose) as caught:
+            read(control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, body) + record(1))
+        assert caught.value.version == f"WAL format {version}"
 
 
 def test_an_intact_frame_of_an_unknown_type_is_an_unknown_version() -> None:
@@ -246,7 +247,7 @@ def test_no_flipped_bit_gives_a_record_that_was_not_written() -> None:
 def test_whatever_was_framed_reads_back(
     records: list[tuple[int, int, int, int, bytes | None, bytes | None, bytes]],
 ) -> None:
-    content = file_mark(0, 0)
+    content = file_mark(0, 0, 1)
     expected = []
     for kind, topic_id, seq, ts, node, tag, payload in records:
         if kind == 1:

@@ -37,7 +37,7 @@ def write_seqs(writer: ShardWriter, *seqs: int) -> None:
 def test_a_new_shard_has_a_preallocated_file_and_a_pointer_to_it() -> None:
     disk = FakeDisk()
     open_writer(disk)
-    mark = file_mark(0, 0)
+    mark = file_mark(0, 0, 1)
     assert disk.crash_drop_all().dump() == {
         FIRST: mark + bytes(1000 - len(mark)),
         f"{DIRECTORY}/CURRENT": b"wal-0000000000000000.log\n",
@@ -65,7 +65,7 @@ def test_the_first_write_after_a_sync_begins_with_a_sync_mark() -> None:
     synced_bytes = writer.offset
     write_seqs(writer, 3)
     write_seqs(writer, 4)
-    expected = file_mark(0, 0) + record(1) + record(2) + sync_mark(synced_bytes) + record(3) + record(4)
+    expected = file_mark(0, 0, 1) + record(1) + record(2) + sync_mark(synced_bytes) + record(3) + record(4)
     assert disk.read(FIRST).rstrip(b"\x00") == expected.rstrip(b"\x00")
     assert writer.offset == len(expected)
     assert (writer.next_lsn, writer.synced_lsn) == (4, 2)
@@ -93,7 +93,7 @@ def test_a_full_file_is_synced_and_cut_before_the_next_begins() -> None:
     names = [paths.wal_file_name(lsn) for lsn in (0, 6)]
     assert disk.list_dir(DIRECTORY) == ["CURRENT", *names]
     assert disk.read(f"{DIRECTORY}/CURRENT") == f"{names[1]}\n".encode()
-    assert disk.read(FIRST) == file_mark(0, 0) + b"".join(record(seq) for seq in range(1, 7))
+    assert disk.read(FIRST) == file_mark(0, 0, 1) + b"".join(record(seq) for seq in range(1, 7))
     assert replayed(disk.crash_drop_all()) == [1, 2, 3, 4, 5, 6]
     assert replayed(disk) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -114,9 +114,9 @@ def test_a_closed_shard_ends_with_a_mark_so_that_later_damage_is_noticed() -> No
     write_seqs(writer, 1)
     writer.close()
     content = disk.read(FIRST)
-    assert content.endswith(sync_mark(len(content) - len(sync_mark(len(file_mark(0, 0) + record(1))))))
+    assert content.endswith(sync_mark(len(content) - len(sync_mark(len(file_mark(0, 0, 1) + record(1))))))
     assert replayed(disk.crash_drop_all()) == [1]
-    disk.open_append(FIRST).write_at(len(file_mark(0, 0)) + 50, b"?")
+    disk.open_append(FIRST).write_at(len(file_mark(0, 0, 1)) + 50, b"?")
     with pytest.raises(CorruptFile):
         replayed(disk)
 

@@ -13,8 +13,9 @@ from topics.delivery.export_format import ArrowStream, ExportFormat, JsonLines
 from topics.delivery.export_stream import ExportStream, OffLoop
 from topics.delivery.hub import CallLater
 from topics.engine.engine import Engine
-from topics.engine.topic import NamedCursor, Topic
+from topics.engine.topic import Topic
 from topics.errors import CursorNotFound, InvalidRequest, NotAcceptable
+from topics.model.image import NamedCursor
 from topics.wire.requests import PutCursorRequest
 from topics.wire.responses import (
     CursorList,

@@ -10,7 +10,7 @@ from topics.api.http import Response
 from topics.api.routing import CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TEXT, Answer, Parameter, Route
 from topics.api.waiting import once_committed
 from topics.engine.engine import Engine
-from topics.engine.router import Router
+from topics.engine.topic import Router
 from topics.model.router import RouterSettings
 from topics.model.tag_match import TagMatch, parse_match
 from topics.wire.requests import PutRouterRequest

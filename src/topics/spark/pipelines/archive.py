@@ -18,9 +18,10 @@ from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
 from topics.spark import offsets
 from topics.spark.errors import InvalidOption
-from topics.spark.log import Log, open_log
+from topics.spark.log import Log
 from topics.spark.offsets import Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
+from topics.spark.origin import open_log
 from topics.spark.pipelines import archive_files
 from topics.spark.pipelines.archive_columns import (
     INFER,

@@ -34,7 +34,7 @@ from topics.spark.pipelines.audit_tasks import (
 )
 from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState, TopicCut
 from topics.spark.pipelines.progress import Progress, Silent
-from topics.storage.errors import NoDataDirectory, StorageError
+from topics.storage.errors import ColdTierUnknown, FilesChanging, NoDataDirectory, StorageError
 from topics.storage.findings import Severity
 from topics.storage.fs import RealDisk
 from topics.storage.identity import read_id
@@ -141,6 +141,8 @@ class _Run:
     def _read(self, report: Report) -> dict[str, _Topic]:
         try:
             log = FileLog(self._spec.data, self._spec.cold)
+        except (ColdTierUnknown, FilesChanging):
+            raise  # the files may be sound
         except StorageError as error:
             # `report` has what is wrong with the files; without a replay there are no floors to account by.
             self._problems.append(f"the records cannot be read: {error.message}")

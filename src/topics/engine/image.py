@@ -1,0 +1,227 @@
+"""A topic as a snapshot keeps it: taken for a checkpoint, and brought back at a start.
+
+Whatever a topic remembers beyond its records is written and read here, side by side.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from topics.engine.block import AnyBlock, Block
+from topics.engine.lease_queue import Lease, LeaseQueue
+from topics.engine.topic import Router, Topic
+from topics.engine.topic_log import TopicLog
+from topics.model.config import Durability
+from topics.model.image import (
+    BlockCapture,
+    LeaseImage,
+    QueueImage,
+    RouterImage,
+    SegmentImage,
+    TopicCapture,
+    TopicImage,
+)
+from topics.model.record import Batch, Columns
+
+LoadBlock = Callable[[TopicImage, SegmentImage], AnyBlock]
+"""Makes the block of a segment."""
+
+Seal = Callable[[Topic, Block], AnyBlock]
+
+# Writing
+
+
+def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
+    """The topic as it is now. Closes blocks that are full, and one that has waited too long for more records."""
+    log = topic.log
+    for block in log.blocks[:-1]:
+        if isinstance(block, Block):
+            block.closed = True
+    if log.blocks and isinstance(last := log.blocks[-1], Block):
+        aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
+        last.closed = last.closed or log.is_full(last) or bool(aged)
+    return TopicCapture(
+        image=image_of(topic), blocks=[_capture_block(block) for block in log.blocks if not log.is_resident(block)]
+    )
+
+
+def image_of(topic: Topic) -> TopicImage:
+    """Without its segments."""
+    log = topic.log
+    return TopicImage(
+        topic_id=topic.topic_id,
+        name=topic.name,
+        config=topic.config,
+        exchange=topic.exchange,
+        head_seq=log.head_seq,
+        earliest_seq=log.earliest_seq,
+        last_ts=log.last_ts,
+        cap_lost_seq=log.cap_lost_seq,
+        ttl_lost_seq=log.ttl_lost_seq,
+        crash_lost_seq=log.crash_lost_seq,
+        source_trim_lost_seq=log.source_trim_lost_seq,
+        lost_ranges=list(log.lost_ranges),
+        ceiling=topic.ceiling,
+        last_write_ts=topic.last_write_ts,
+        keys=list(topic.keys.items(log.resident_from)),
+        cursors=dict(topic.cursors),
+        losses=list(topic.losses),
+        queue=None if topic.queue is None else _queue_image(topic.queue),
+        routers=[_router_image(router) for router in topic.inbound.values()],
+        hops=dict(topic.hops),
+    )
+
+
+def _queue_image(queue: LeaseQueue) -> QueueImage:
+    return QueueImage(
+        claim_cursor=queue.claim_cursor,
+        dead_lettered=queue.dead_lettered,
+        last_lease_id=queue.last_lease_id,
+        leases=[LeaseImage(seq, lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.items()],
+        deliveries=dict(queue.deliveries),
+        delayed=dict(queue.delayed),
+        # Jobs about to leave are there until that has happened.
+        reclaimable=sorted((queue.reclaimable - queue.expired) | queue.leaving),
+    )
+
+
+def _router_image(router: Router) -> RouterImage:
+    return RouterImage(
+        router.router_id,
+        router.name,
+        router.source.topic_id,
+        router.settings,
+        router.created_ts,
+        router.cursor,
+        router.forwarded_total,
+    )
+
+
+def _capture_block(block: AnyBlock) -> BlockCapture:
+    columns = None
+    if isinstance(block, Block):
+        start = block.flushed_count
+        columns = Columns(
+            block.fragments[start:],
+            block.timestamps[start:],
+            block.meta_at[start:],
+            block.nodes[start:],
+            block.tags[start:],
+        )
+    return BlockCapture(
+        first_seq=block.first_seq,
+        record_count=len(block),
+        live_count=block.live_count,
+        live_bytes=block.live_bytes,
+        first_ts=block.first_ts,
+        last_ts=block.last_ts,
+        sealed=not isinstance(block, Block),
+        seal=isinstance(block, Block) and block.closed,
+        cold=block.cold,
+        flushed_count=block.flushed_count,
+        columns=columns,
+        unflagged=list(block.unflagged),
+    )
+
+
+def settle(topic: Topic, captured: BlockCapture, seal: Seal) -> None:
+    """A captured block is on disk now: note it, and swap it for its sealed segment if it became one."""
+    block = topic.log.block_at(captured.first_seq)
+    if isinstance(block, Block):
+        if block.live_count < len(block) and captured.columns is not None:
+            # Deleted since the capture.
+            block.unflagged += [
+                position
+                for position in range(captured.flushed_count, captured.record_count)
+                if not block.is_live(position)
+                and captured.columns.fragments[position - captured.flushed_count] is not None
+            ]
+        block.flushed_count = captured.record_count
+        if captured.seal:
+            topic.log.replace_block(seal(topic, block))
+
+
+# Reading
+
+
+def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
+    """The topic, with an empty `log` filled for it. Its routers come when all topics are there (`load_routers`)."""
+    for segment in image.segments:
+        block = load_block(image, segment)
+        log.add_block(block)
+        log.count += block.live_count
+        log.bytes += block.live_bytes
+    log.head_seq = image.head_seq
+    log.last_ts = image.last_ts
+    log.earliest_seq = image.earliest_seq
+    log.cap_lost_seq = image.cap_lost_seq
+    log.ttl_lost_seq = image.ttl_lost_seq
+    log.crash_lost_seq = image.crash_lost_seq
+    log.source_trim_lost_seq = image.source_trim_lost_seq
+    log.lost_ranges = list(image.lost_ranges)
+    _lose_resident(log)
+    log.keep_resident(image.config.durability is Durability.EPHEMERAL)
+    topic = Topic(image.name, image.topic_id, image.config, log)
+    topic.exchange = image.exchange
+    topic.last_write_ts = image.last_write_ts
+    topic.ceiling = topic.requested_ceiling = image.ceiling
+    topic.cursors = dict(image.cursors)
+    topic.hops = dict(image.hops)
+    for loss in image.losses:
+        topic.losses.note(*loss)
+    for key, write in image.keys:
+        topic.keys.restore(key, write)
+    if topic.queue is not None and image.queue is not None:
+        _load_queue(topic.queue, image.queue)
+    return topic
+
+
+def load_tail(
+    image: TopicImage, segment: SegmentImage, batch: Batch, timestamps: Sequence[int], deleted: Sequence[bool]
+) -> Block:
+    """The block of a segment that is not sealed yet."""
+    block = Block(segment.first_seq)
+    if batch.fragments:
+        block.extend(batch, timestamps)
+    for position, dead in enumerate(deleted):
+        if dead or segment.first_seq + position < image.earliest_seq:
+            block.kill(position, deleted=False)
+    block.flushed_count = len(block)
+    block.unflagged = list(segment.deleted)
+    return block
+
+
+def load_routers(image: TopicImage, topics: Mapping[int, Topic]) -> list[Router]:
+    """The routers into the topic, not linked yet."""
+    return [
+        Router(
+            each.router_id,
+            each.name,
+            topics[each.source_id],
+            topics[image.topic_id],
+            each.settings,
+            each.created_ts,
+            each.cursor,
+            each.forwarded_total,
+        )
+        for each in image.routers
+    ]
+
+
+def _load_queue(queue: LeaseQueue, image: QueueImage) -> None:
+    queue.claim_cursor = image.claim_cursor
+    queue.dead_lettered = image.dead_lettered
+    queue.last_lease_id = image.last_lease_id
+    queue.deliveries = dict(image.deliveries)
+    leases = {lease.seq: Lease(lease.node, lease.lease_id, lease.deadline_ms) for lease in image.leases}
+    queue.restore(leases, image.delayed, image.reclaimable)
+
+
+def _lose_resident(log: TopicLog) -> None:
+    """Records that were never written are lost with their process: they are the ones no segment has."""
+    head_seq = log.head_seq
+    log.head_seq = max(
+        log.earliest_seq - 1,
+        log.blocks[-1].last_seq if log.blocks else 0,
+        log.lost_ranges[-1].last if log.lost_ranges else 0,
+    )
+    if log.head_seq < head_seq:
+        log.lose(log.head_seq + 1, head_seq)
