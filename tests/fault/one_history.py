@@ -12,11 +12,13 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from errno import EIO
+from functools import partial
 from json import loads
 from typing import NamedTuple
 
 from msgspec import Raw, convert
 
+from topics.engine import log_reading
 from topics.engine.apply import apply
 from topics.engine.image import image_of
 from topics.engine.journal import Busy, Commit
@@ -359,7 +361,7 @@ def _reading(topic: Topic) -> tuple[dict[int, bytes], set[int], int]:
     lost: set[int] = set()
     from_seq, log = 0, topic.log
     while from_seq < log.head_seq:
-        batch = log.read(from_seq, _WHOLE)
+        batch = log_reading.read(log, from_seq, _WHOLE)
         for text in batch.fragments:
             records[int(text[8 : text.index(b",")])] = text
         if batch.gap is not None:
@@ -377,7 +379,7 @@ def _remembered(topic: Topic, leaving: set[int]) -> tuple[object, ...]:
     """`leaving`: jobs an ack is under way for are nobody's any more. What a queue knows of jobs that are gone counts
     for nothing: a claim may be logged behind a delete that it came before."""
     image = image_of(topic)
-    queue, is_live = image.queue, topic.log.is_live
+    queue, is_live = image.queue, partial(log_reading.is_live, topic.log)
     leases = [] if queue is None else sorted((lease.seq, lease.node, lease.lease_id) for lease in queue.leases)
     deliveries = {} if queue is None else {seq: count for seq, count in queue.deliveries.items() if is_live(seq)}
     return (

@@ -242,7 +242,7 @@ class QueueWorkload:
                 assert queue.delayed.get(seq) == job.ready_ms, f"{label} is not kept back any more"
             if self.under_way not in {"claim", "redrive", "checkpoint"}:
                 assert queue.deliveries.get(seq, 0) == job.claims, f"{label}: {queue.deliveries.get(seq)}"
-            lease = queue.leases.get(seq)
+            lease = queue.leases.by_seq.get(seq)
             if not topic.config.leases_durable:
                 # They are kept over a clean stop, which may have been done when the crash came.
                 assert lease is None or self.under_way == "restart", f"{label} is leased by nobody"
@@ -258,7 +258,9 @@ def queues_of(server: SimulatedServer) -> dict[str, object]:
     for topic in server.engine.topics:
         if topic.queue is not None:
             queue = server.queues.swept(topic)
-            leases = {seq: (lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.items()}
-            reclaimable = queue.reclaimable - queue.expired
+            leases = {
+                seq: (lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.by_seq.items()
+            }
+            reclaimable = queue.reclaimable - queue.leases.expired
             states[topic.name] = (leases, queue.deliveries, queue.delayed, reclaimable, queue.dead_lettered)
     return states

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET, Raw
 
+from topics.engine import log_reading
 from topics.errors import TopicsError
 from topics.model.gap import GapReason
 from topics.model.read_options import ReadOptions
@@ -192,7 +193,7 @@ def shown_already(server: SimulatedServer) -> dict[int, Reading]:
         reading = shown[topic.topic_id] = Reading({}, [], topic.log.head_seq)
         from_seq = 0
         while from_seq < reading.head_seq:
-            batch = topic.log.read(from_seq, options)
+            batch = log_reading.read(topic.log, from_seq, options)
             reading.records.update((json.loads(text)["$seq"], text) for text in batch.fragments)
             reading.gaps.extend([] if batch.gap is None else [batch.gap])
             from_seq = batch.next_from_seq

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 
 from topics import limits
 from topics.engine.engine import Appended, Engine, Write
-from topics.engine.topic_log import ReadBatch
+from topics.engine.log_reading import ReadBatch
 from topics.errors import RecordTooLarge, TopicFull
 from topics.model.config import Discard, TopicConfigPatch
 from topics.model.read_options import ReadOptions

@@ -232,7 +232,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert held == {seq: (lease.node, lease.deadline) for seq, lease in leased}
         for job in jobs:
             assert queue.deliveries.get(job.seq, 0) == job.deliveries
-            tracked = job.seq in queue.leases or job.seq in queue.delayed or job.seq in queue.reclaimable
+            tracked = job.seq in queue.leases.by_seq or job.seq in queue.delayed or job.seq in queue.reclaimable
             assert tracked or job.seq >= queue.claim_cursor, f"nobody would ever get job {job.seq}"
         dead = [json.loads(text) for text in self.server.read_all(DEAD).records.values()]
         assert [(b"%d" % each["data"], each.get("$tag")) for each in dead] == self.model.dead

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Raw
 
+from topics.engine import log_reading
 from topics.engine.engine import Engine, Write
 from topics.errors import RouterCycle, TopicExistsIncompatible
 from topics.model.config import TopicConfigPatch
@@ -78,7 +79,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
     def nothing_is_missing_or_there_twice(self) -> None:
         for name in TOPICS:
             log = self.engine.topics.get(name).log  # type: ignore[union-attr]
-            for fragment in log.read(log.earliest_seq - 1, EVERYTHING._replace(limit=1 << 30)).fragments:
+            for fragment in log_reading.read(log, log.earliest_seq - 1, EVERYTHING._replace(limit=1 << 30)).fragments:
                 shown = json.loads(fragment)
                 self.written[name].setdefault(shown["$seq"], (fragment, shown.get("$tag")))
         for router in self.engine.routers:
@@ -113,7 +114,7 @@ class RoutersAgainstModel(RuleBasedStateMachine):
         gaps: list[int] = []
         cursor = 0
         while cursor < topic.log.head_seq:
-            batch = topic.log.read(cursor, EVERYTHING)
+            batch = log_reading.read(topic.log, cursor, EVERYTHING)
             if batch.gap is not None:
                 gaps += range(batch.gap.gap_from, batch.gap.gap_to + 1)
             for fragment in batch.fragments:

@@ -1,13 +1,13 @@
 """One HTTP/1.1 connection: the transport on one side, the application on the other, answers in order.
 
 Owns order, keep-alive, back-pressure, deadlines and the polite close. What the bytes mean is the
-business of `request_reader` and `encoding`, what a request means the application's.
+business of `request_reader`, `encoding` and `packing`, what a request means the application's.
 
 A request goes `data_received` -> reader -> `on_request` -> `_dispatch` -> `_send` -> `flush`, all in one
 call when the application answers at once; the answers to all requests of one read leave in one write, at the end
 of the loop's turn.
 A connection that must wait (for a coroutine, or for a client that does not read) is *blocked*: requests
-already parsed stay in `_queue`, bytes not yet parsed in `_backlog`, and reading pauses, so that what a
+already parsed stay in `_queue`, bytes not yet parsed in `_intake`, and reading pauses, so that what a
 client can pile up is bounded by one read.
 
 An answer that is a `Streaming` or an `Upgrade` ends this protocol, not the connection: `_hand_over` puts a
@@ -25,22 +25,12 @@ from typing import Any, Final, cast
 from topics import limits
 from topics.api.channel import ChannelConnection, Wire
 from topics.api.connections import NEVER_NS, Connections
-from topics.api.encoding import (
-    CLOSE,
-    CONTINUE,
-    GZIPPED,
-    VARY,
-    deflate,
-    inflate,
-    is_packed,
-    packs_reply,
-    render,
-    render_stream_head,
-)
+from topics.api.encoding import CLOSE, CONTINUE, render, render_stream_head
 from topics.api.http import Application, ChannelOwner, HandOver, Request, Response, Streaming
-from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader, payload_too_large
+from topics.api.intake import Intake
+from topics.api.packing import GZIPPED, VARY, deflate, handle_packed, is_packed, packs_reply, reply_body
+from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader
 from topics.clock import Clock
-from topics.errors import InvalidRequest
 
 OPEN: Final = 0
 LINGERING: Final = 1  # everything is answered and our side is shut; waiting for the client to close
@@ -61,7 +51,6 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_application",
-        "_backlog",
         "_blocked",
         "_body_bytes_max",
         "_clock",
@@ -70,13 +59,13 @@ class HttpProtocol(asyncio.Protocol):
         "_coroutine",
         "_discarded_bytes",
         "_hand_over_due",
+        "_intake",
         "_last_ns",
         "_linger",
         "_out",
         "_out_bytes",
         "_queue",
         "_reader",
-        "_reading_paused",
         "_state",
         "_task",
         "_transport",
@@ -86,6 +75,7 @@ class HttpProtocol(asyncio.Protocol):
     )
 
     _transport: asyncio.Transport
+    _intake: Intake
     _reader: RequestReader
 
     def __init__(
@@ -106,14 +96,12 @@ class HttpProtocol(asyncio.Protocol):
 
         # Requests waiting for their turn, each with its refusal if there is one and its `connection` line.
         self._queue: deque[tuple[Request, Response | None, bytes]] = deque()
-        self._backlog: bytes | memoryview = b""
         self._continue_due = False
         self._blocked = False  # = a task runs, writing is paused or a hand-over is due
         self._hand_over_due: tuple[HandOver, Wire] | None = None
         self._task: asyncio.Task[None] | None = None
         self._coroutine: Coroutine[Any, Any, Response] | None = None
         self._writing_paused = False
-        self._reading_paused = False
 
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -125,6 +113,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._intake = Intake(self._transport)
         number = self._connections.register(self)
         self._reader = RequestReader(self, self._application, self._clock, f"{number or 0:x}-", self._body_bytes_max)
         if number is None:
@@ -152,14 +141,14 @@ class HttpProtocol(asyncio.Protocol):
                 if not self._blocked:
                     self.deadline_ns = self._last_ns + _IDLE_TIMEOUT_NS
                     return
-            self._backlog = rest
+            self._intake.put_back(rest)
         elif reader.stage == STOPPED:
             self._discarded_bytes += len(data)
             if self._discarded_bytes > limits.LINGER_BYTES_MAX:
                 self.abort()
             return
         else:
-            self._backlog = bytes(self._backlog) + data if self._backlog else data
+            self._intake.append(data)
         self._proceed()
 
     def eof_received(self) -> None:
@@ -182,7 +171,7 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._writing_paused = self._blocked = True
         if self._state == OPEN:
-            self._pause_reading()
+            self._intake.pause()
             self._expect_drain()
 
     def resume_writing(self) -> None:
@@ -248,7 +237,7 @@ class HttpProtocol(asyncio.Protocol):
         if refusal is not None:
             answer: Response | Coroutine[Any, Any, Response] = refusal
         elif b"content-encoding" in request.headers and is_packed(request):
-            answer = self._handle_packed(request)
+            answer = handle_packed(self._application, request, self._body_bytes_max)
         else:
             answer = self._application.handle(request)
         if isinstance(answer, Response):
@@ -270,34 +259,6 @@ class HttpProtocol(asyncio.Protocol):
         self._blocked = True
         self._task = asyncio.get_running_loop().create_task(self._answer_later(request, answer, connection))
 
-    def _handle_packed(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
-        """Unpacks the body and calls the application; off the loop when unpacking may take long."""
-        if len(request.body) > limits.GZIP_INLINE_BYTES_MAX:
-            return self._handle_packed_later(request)
-        bytes_max = min(self._body_bytes_max, limits.GZIP_UNPACKED_INLINE_BYTES_MAX)
-        try:
-            body = inflate(request.body, bytes_max)
-        except InvalidRequest as error:
-            return self._application.refuse(error, request.request_id)
-        if body is None and bytes_max < self._body_bytes_max:
-            return self._handle_packed_later(request)
-        return self._handle_unpacked(request, body)
-
-    async def _handle_packed_later(self, request: Request) -> Response:
-        loop = asyncio.get_running_loop()
-        try:
-            body = await loop.run_in_executor(None, inflate, request.body, self._body_bytes_max)
-        except InvalidRequest as error:
-            return self._application.refuse(error, request.request_id)
-        answer = self._handle_unpacked(request, body)
-        return answer if isinstance(answer, Response) else await answer
-
-    def _handle_unpacked(self, request: Request, body: bytes | None) -> Response | Coroutine[Any, Any, Response]:
-        if body is None:
-            return self._application.refuse(payload_too_large(self._body_bytes_max), request.request_id)
-        request.body = body
-        return self._application.handle(request)
-
     async def _answer_later(
         self, request: Request, answer: Response | Coroutine[Any, Any, Response], connection: bytes
     ) -> None:
@@ -307,13 +268,7 @@ class HttpProtocol(asyncio.Protocol):
             body = response.body
             fields = b""
             if len(body) >= limits.GZIP_REPLY_BYTES_MIN:
-                fields = VARY
-                if packs_reply(request, response):
-                    fields = GZIPPED
-                    if len(body) <= limits.GZIP_INLINE_BYTES_MAX:
-                        body = deflate(body)
-                    else:
-                        body = await asyncio.get_running_loop().run_in_executor(None, deflate, body)
+                body, fields = await reply_body(request, response)
         except BaseException:
             # Cancelled because the client is gone, or broken: either way no answer will come.
             if self._state != CLOSED:
@@ -394,14 +349,14 @@ class HttpProtocol(asyncio.Protocol):
         """Leaves the connection to a channel. Requests behind a stream are dropped, bytes behind an upgrade are not."""
         self._state = HANDED_OVER
         self._hand_over_due = None
-        transport, unsent, rest = self._transport, self._out, bytes(self._backlog)
+        transport, unsent, rest = self._transport, self._out, bytes(self._intake.unparsed)
         self._out = []
         self._drop_work()
         self._reader.release()
         channel = ChannelConnection(transport, self._connections, self._clock, answer.owner, wire)
         self._connections.replace(self, channel)
         transport.set_protocol(channel)
-        self._resume_reading()
+        self._intake.resume()
         channel.start(unsent, rest, writable=not self._writing_paused)
 
     # --- going on, waiting, ending
@@ -412,12 +367,12 @@ class HttpProtocol(asyncio.Protocol):
             while not self._blocked and self._state == OPEN:
                 if self._queue:
                     self._dispatch(*self._queue.popleft())
-                elif self._backlog:
-                    rest = self._reader.feed(self._next_slice())
+                elif self._intake.unparsed:
+                    rest = self._reader.feed(self._intake.next_slice(self._reader.body_bytes_missing))
                     if self._reader.stage == STOPPED:
-                        self._backlog = b""
-                    elif rest:
-                        self._backlog = rest + bytes(self._backlog)
+                        self._intake.clear()
+                    else:
+                        self._intake.put_back(rest)
                 else:
                     break
         except BaseException:
@@ -431,15 +386,15 @@ class HttpProtocol(asyncio.Protocol):
         self.flush()
         if self._blocked:
             # With nothing queued reading goes on, so that a client that hangs up is noticed.
-            if self._queue or self._backlog:
-                self._pause_reading()
+            if self._queue or self._intake.unparsed:
+                self._intake.pause()
             if not self._writing_paused:
                 self.deadline_ns = NEVER_NS
             return
         if self._continue_due:
             self._continue_due = False
             self._transport.write(CONTINUE)
-        self._resume_reading()
+        self._intake.resume()
         stage = self._reader.stage
         if stage == IDLE:
             if self._connections.draining:
@@ -449,25 +404,6 @@ class HttpProtocol(asyncio.Protocol):
         else:
             timeout_ns = _HEAD_TIMEOUT_NS if stage == HEAD else _BODY_STALL_TIMEOUT_NS
             self.deadline_ns = max(self._reader.progress_ns, self._last_ns) + timeout_ns
-
-    def _next_slice(self) -> bytes | memoryview:
-        """The parser can't be stopped halfway, so it is given little at a time: of the requests behind one
-        that blocks, only those in the same slice are parsed. A body is one request however long it is.
-        """
-        size = max(limits.PARSE_SLICE_BYTES, self._reader.body_bytes_missing)
-        backlog = memoryview(self._backlog)
-        self._backlog = backlog[size:] if len(backlog) > size else b""
-        return backlog[:size]
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
 
     def _expect_drain(self) -> None:
         self._unsent_bytes = self._transport.get_write_buffer_size()
@@ -484,12 +420,12 @@ class HttpProtocol(asyncio.Protocol):
         linger = (self._linger or self._reader.stage in (HEAD, BODY)) and transport.can_write_eof()
         self._reader.stop()
         self._queue.clear()
-        self._backlog = b""
+        self._intake.clear()
         self._expect_drain()
         if linger:
             self._state = LINGERING
             self.deadline_ns = self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS
-            self._resume_reading()
+            self._intake.resume()
             transport.write_eof()
         else:
             self._state = CLOSED
@@ -507,4 +443,4 @@ class HttpProtocol(asyncio.Protocol):
         self._reader.stop()
         self._queue.clear()
         self._out.clear()
-        self._backlog = b""
+        self._intake.clear()

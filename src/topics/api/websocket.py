@@ -1,48 +1,27 @@
 """JSON over WebSocket: one connection that subscribes and publishes.
 
 The same engine and delivery paths as HTTP and SSE; only the framing differs. The protocol itself (frames, masking,
-ping and close) is the `websockets` library's, without its I/O. Commands are carried out in the order they come; one
-that has to wait for something holds up those behind it, an answer that waits for its sync does not.
+ping and close) is the `websockets` library's, without its I/O. What a message asks for is the business of
+`websocket_commands`.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
-from msgspec.json import encode
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
 from topics import limits
-from topics.api.auth import Key, Scope
+from topics.api.auth import Key
 from topics.api.http import Channel
-from topics.api.live import find_topics, read_options
-from topics.api.writes import reply_to, waits_for_room, write_of
+from topics.api.websocket_commands import Spawn, WebSocketCommands, text_of
 from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
-from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
-from topics.engine.journal import Busy, Commit
-from topics.errors import Throttled, TopicsError
+from topics.errors import TopicsError
 from topics.model.gap import Gap
-from topics.wire.live_requests import (
-    Command,
-    Ping,
-    Publish,
-    Subscribe,
-    TopicStart,
-    Unsubscribe,
-    decode_command,
-    request_id_of,
-)
-
-log = logging.getLogger("topics.websocket")
-
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class WebSocketConnection:
@@ -63,21 +42,25 @@ class WebSocketConnection:
         diff_limit_max: int,
         node_bytes_max: int,
     ) -> None:
-        self._engine = engine
         self._clock = clock
-        self._key = key
         self._call_later = call_later
-        self._spawn = spawn
         self._release = release
-        self._watch_topics_max = watch_topics_max
-        self._diff_limit_max = diff_limit_max
-        self._node_bytes_max = node_bytes_max
         self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=message_bytes_max)
         self._subscriber = Subscriber(engine, hub, self)
+        self._commands = WebSocketCommands(
+            engine,
+            self._subscriber,
+            clock,
+            key,
+            call_later,
+            spawn,
+            self._send_text,
+            watch_topics_max=watch_topics_max,
+            diff_limit_max=diff_limit_max,
+            node_bytes_max=node_bytes_max,
+        )
         self._channel: Channel | None = None
         self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
-        self._commands: deque[bytes] = deque()
-        self._busy = False
         self._last_heard_ms = monotonic_ms(clock)
         self._stuck_since_ms: int | None = None
         self._unread_bytes = 0
@@ -86,6 +69,7 @@ class WebSocketConnection:
 
     def opened(self, channel: Channel) -> None:
         self._channel = channel
+        self._commands.opened(channel)
         self._later()
 
     def received(self, data: bytes) -> None:
@@ -104,7 +88,7 @@ class WebSocketConnection:
     def closed(self) -> None:
         self._channel = None
         self._subscriber.close()
-        self._commands.clear()
+        self._commands.closed()
         self._release()
 
     def shutting_down(self) -> None:
@@ -123,6 +107,12 @@ class WebSocketConnection:
                 self._end(CloseCode.UNSUPPORTED_DATA, "commands are JSON text messages")
             case _:
                 return
+
+    def _take(self, message: bytes) -> None:
+        if not message.isascii() and not _is_utf_8(message):
+            self._end(CloseCode.INVALID_DATA, "a text message has to be UTF-8")
+        elif not self._commands.take(message):
+            self._end(CloseCode.POLICY_VIOLATION, "too many commands wait for an answer")
 
     def _end(self, code: int, reason: str) -> None:
         if self._protocol.state is State.OPEN:
@@ -144,127 +134,6 @@ class WebSocketConnection:
                 channel = self._channel
                 self.closed()
                 channel.close()
-
-    # Commands
-
-    def _take(self, message: bytes) -> None:
-        if not message.isascii() and not _is_utf_8(message):
-            self._end(CloseCode.INVALID_DATA, "a text message has to be UTF-8")
-            return
-        if len(self._commands) >= limits.WEBSOCKET_COMMANDS_MAX:
-            self._end(CloseCode.POLICY_VIOLATION, "too many commands wait for an answer")
-            return
-        self._commands.append(message)
-        self._work()
-
-    def _work(self) -> None:
-        while self._commands and not self._busy and self._channel is not None:
-            self._run(self._commands.popleft())
-
-    def _run(self, message: bytes) -> None:
-        try:
-            self._carry_out(decode_command(message))
-        except Busy as busy:
-            self._busy = True
-            if self._channel is not None:
-                self._channel.pause_reading()  # what comes meanwhile waits with the client, not here
-            self._spawn(self._ask_again(message, busy))
-        except TopicsError as error:
-            self._refuse(request_id_of(message), error)
-
-    async def _ask_again(self, message: bytes, busy: Busy) -> None:
-        try:
-            await committed(busy.commit)
-        except TopicsError as error:
-            self._refuse(request_id_of(message), error)
-        else:
-            self._commands.appendleft(message)
-        self._busy = False
-        self._work()
-        if self._channel is not None and not self._busy:
-            self._channel.resume_reading()
-
-    def _carry_out(self, command: Command) -> None:
-        match command:
-            case Subscribe():
-                self._subscribe(command)
-            case Unsubscribe():
-                topic = self._engine.find_topic(command.topic)
-                if topic is not None:
-                    self._subscriber.remove(topic)
-                self._send({"op": "unsubscribed", "request_id": command.request_id, "topic": command.topic})
-            case Publish():
-                self._publish(command)
-            case Ping():
-                self._send({"op": "pong", "request_id": command.request_id})
-
-    def _subscribe(self, command: Subscribe) -> None:
-        self._key.require_scope(Scope.READ)
-        starts = dict(command.topics or {})
-        if command.topic is not None:
-            starts[command.topic] = TopicStart(command.from_seq, command.tail)
-        options = read_options(command, self._diff_limit_max, self._node_bytes_max)
-        kept = sum(topic.name not in starts for topic in self._subscriber.feeds)  # the others begin anew
-        room = max(self._watch_topics_max - kept, 0)
-        found = find_topics(self._engine, self._key, starts, room, lenient=False)
-        self._send(
-            {
-                "op": "subscribed",
-                "request_id": command.request_id,
-                "topics": {
-                    topic.name: {
-                        "from_seq": from_seq,
-                        "head_seq": topic.log.head_seq,
-                        "earliest_seq": topic.log.earliest_seq,
-                    }
-                    for topic, from_seq in found
-                },
-            }
-        )
-        for topic, from_seq in found:
-            self._subscriber.add(Feed(topic, from_seq, options))
-
-    def _publish(self, command: Publish) -> None:
-        key = self._key
-        key.require_scope(Scope.WRITE)
-        key.require_name(command.topic)
-        if command.config is not None:
-            key.require_scope(Scope.ADMIN)
-            key.require_names_in(command.config)
-        began_ns = self._clock.monotonic_ns()
-        try:
-            appended = self._engine.append(command.topic, write_of(command, command.idempotency_key))
-        except Throttled as error:
-            if command.disable_backpressure and waits_for_room(error):
-                raise Busy(self._later_again()) from None
-            raise
-        commit = appended.commit
-
-        def acknowledge() -> None:
-            total_ms = (self._clock.monotonic_ns() - began_ns) / 1e6
-            reply = reply_to(command.topic, appended, command.return_seqs, total_ms, None)
-            asked = b"" if command.request_id is None else b'"request_id":%b,' % encode(command.request_id)
-            self._send_text(b'{"op":"ack",%b%b' % (asked, reply[1:]))
-
-        if commit is None:
-            acknowledge()
-        else:
-            commit.when_done(
-                lambda done: acknowledge() if done.error is None else self._refuse(command.request_id, done.error)
-            )
-
-    def _later_again(self) -> Commit:
-        """For a writer that would rather wait than be refused: done when it is time to look for room again."""
-        commit = Commit()
-        self._call_later(limits.BACKPRESSURE_RETRY_MS / 1000, lambda: commit.resolve(None, 0))
-        return commit
-
-    def _refuse(self, request_id: str | None, error: TopicsError) -> None:
-        frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": error.code}
-        frame["message"] = error.message
-        if error.detail:
-            frame["detail"] = error.detail
-        self._send(frame)
 
     # The subscriber
 
@@ -316,7 +185,7 @@ class WebSocketConnection:
     # Writing
 
     def _send(self, frame: dict[str, object]) -> None:
-        self._send_text(encode({name: value for name, value in frame.items() if value is not None}))
+        self._send_text(text_of(frame))
 
     def _send_text(self, text: bytes) -> None:
         self._write(Frame(Opcode.TEXT, text).serialize(mask=False))

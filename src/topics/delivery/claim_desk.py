@@ -198,7 +198,7 @@ class WorkStream(EventStream):
         queue = self.topic.queue
         if queue is None or not self.writable:
             return None
-        room = self.claimer.count_max - queue.held_by(self.claimer.connection)
+        room = self.claimer.count_max - len(queue.leases.held_by(self.claimer.connection))
         return self.claimer._replace(count_max=room) if room > 0 else None
 
     def push(self, jobs: list[Job]) -> None:

@@ -14,10 +14,11 @@ from topics import limits
 from topics.delivery.event_stream import Outlet
 from topics.delivery.export_format import ExportFormat
 from topics.delivery.hub import CallLater
+from topics.engine import log_reading
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.errors import TopicsError
 from topics.model.read_options import ReadOptions
 from topics.wire.responses import ExportedGap, ExportEnd
@@ -106,7 +107,7 @@ class ExportStream:
             return
         try:
             self._engine.refresh(self._topic)
-            batch = self._topic.log.read(self._cursor, self._options)
+            batch = log_reading.read(self._topic.log, self._cursor, self._options)
         except Busy as busy:
             self._busy = True
             busy.commit.when_done(self._fetched)

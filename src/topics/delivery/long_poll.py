@@ -8,8 +8,8 @@ from topics.delivery.hub import Hub
 from topics.delivery.shared_batches import SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.errors import TopicNotFound
 from topics.model.read_options import ReadOptions
 

@@ -7,8 +7,9 @@ Lives for one serving of the topic, in which nothing changes.
 """
 
 from topics import limits
+from topics.engine import log_reading
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.model.read_options import ReadOptions
 from topics.model.record import node_of
 
@@ -57,5 +58,5 @@ class SharedBatches:
         key = (from_seq, options)
         shared = self._read.get(key)
         if shared is None:
-            shared = self._read[key] = SharedBatch(self.topic.log.read(from_seq, options))
+            shared = self._read[key] = SharedBatch(log_reading.read(self.topic.log, from_seq, options))
         return shared

@@ -7,9 +7,10 @@ An operation on a topic first takes what the topic's TTL says is gone by then.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import assert_never
 
-from topics.engine import copies
+from topics.engine import copies, log_reading
 from topics.engine.lease_queue import NO_CONNECTION
 from topics.engine.state import State
 from topics.engine.topic import Router, Topic
@@ -46,6 +47,10 @@ from topics.model.record import Batch
 def apply(state: State, operation: Operation) -> int:
     """Returns how many records a deletion took; 0 for everything else. An operation on a topic that is gone does
     nothing: a log that is read may say what happened to it before it says that it was deleted elsewhere."""
+    if isinstance(operation, Appended):  # first: most are
+        if topic := state.topics.by_id(operation.topic_id):
+            _append_writes(state, topic, operation)
+        return 0
     if isinstance(operation, TopicCreated):
         _create(state, operation)
         return 0
@@ -58,8 +63,6 @@ def apply(state: State, operation: Operation) -> int:
     if topic is None:
         return 0
     match operation:
-        case Appended():
-            _append_writes(state, topic, operation)
         case RecordsDeleted() | JobsDeleted():
             return _delete(state, topic, operation)
         case Claimed() | Released() | Extended():
@@ -139,10 +142,10 @@ def _restart(state: State, topic: Topic, restarted: Restarted) -> None:
     queue = topic.queue
     if queue is not None:
         # Jobs that were claimed and lost may have had these seqs; the next ones are new.
-        queue.forget_dead(log.is_live, log.head_seq + 1)
+        queue.forget_dead(partial(log_reading.is_live, log), log.head_seq + 1)
         queue.forget([seq for seq in set(queue.known()) if seq > log.head_seq])
         queue.claim_cursor = min(queue.claim_cursor, log.head_seq + 1)
-        queue.reclaim_strays(log.live_below(queue.claim_cursor))
+        queue.reclaim_strays(log_reading.live_below(log, queue.claim_cursor))
         if not topic.config.leases_durable:
             queue.release_all()
 
@@ -162,18 +165,20 @@ def _append_writes(state: State, topic: Topic, appended: Appended) -> None:
     if appended.first_seq > topic.log.head_seq + 1:
         # Records came before these that no log has: their class was `ephemeral`.
         _lose(state, topic, appended.first_seq - 1, GapReason.CRASH)
-    config = topic.config
-    if len(appended.writes) > 1 and (config.ttl_ms or config.cap_records or config.cap_bytes):
+    writes, config = appended.writes, topic.config
+    if len(writes) > 1 and (config.ttl_ms or config.cap_records or config.cap_bytes):
         # What a bound takes depends on what is there: one write after the other, as they were made.
         start = 0
-        for write in appended.writes:
+        for write in writes:
             stop = write.last_seq - appended.first_seq + 1
             _append(state, topic, appended.batch.part(start, stop), appended.timestamps[start:stop])
             start = stop
     else:
         _append(state, topic, appended.batch, appended.timestamps)
+    if len(writes) == 1 and writes[0].key is None:
+        return
     first_seq = appended.first_seq
-    for write in appended.writes:
+    for write in writes:
         if write.key is not None:
             ts = appended.timestamps[first_seq - appended.first_seq]
             count = write.last_seq - first_seq + 1
@@ -219,7 +224,7 @@ def _delete(state: State, topic: Topic, deleted: RecordsDeleted | JobsDeleted) -
     else:
         count = log.delete_matching(deleted.match, deleted.before_seq)
         if queue is not None:
-            queue.forget_dead(log.is_live, deleted.before_seq)
+            queue.forget_dead(partial(log_reading.is_live, log), deleted.before_seq)
     state.account(topic, bytes_before, count_before)
     if count:
         for router in topic.inbound.values():

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.topic import Router, Topic
 from topics.model.operation import Copies
 from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, Columns
@@ -148,11 +149,11 @@ def between(source: Topic, dest: Topic, routers: Sequence[Router], through_seq: 
     made = NOTHING
     first_seq, ts = dest.log.head_seq + 1, max(dest.log.last_ts, oldest_ts)
     while cursor < min(through_seq, log.head_seq):
-        gap = log.gap_at(cursor)
+        gap = log_reading.gap_at(log, cursor)
         if gap is not None:
             cursor = gap.gap_to
             continue
-        run = log.run_after(cursor, limits.ROUTER_BATCH_RECORDS_MAX, limits.ROUTER_BATCH_BYTES_MAX)
+        run = log_reading.run_after(log, cursor, limits.ROUTER_BATCH_RECORDS_MAX, limits.ROUTER_BATCH_BYTES_MAX)
         picks = pick(routers, run.seqs, run.columns, source.hops)
         if run.through_seq > through_seq:
             picks = [each for each in picks if run.seqs[each[1]] <= through_seq]

@@ -8,6 +8,7 @@ move.
 from collections.abc import Callable, Iterable
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.flow import Flow
 from topics.engine.forwarding import Forwarding
@@ -77,7 +78,7 @@ class DeadLetters:
             fail(TopicNotFound(source.name))
             return
         # It may have waited, and what was deleted, evicted or expired meanwhile has gone its own way.
-        records = {seq: record for seq, record in records.items() if source.log.is_live(seq)}
+        records = {seq: record for seq, record in records.items() if log_reading.is_live(source.log, seq)}
         if not records:
             done.resolve(None, 0)
             return

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
+from topics.engine import log_reading
 from topics.engine.admission import WriteLimits
 from topics.engine.apply import apply
 from topics.engine.journal import Busy, Commit, Journal
@@ -99,11 +100,11 @@ class Flow:
         journalled: bool = True,
         landed: Landed | None = None,
     ) -> Commit | None:
-        """One batch that changes these topics. Returns the commit to wait for, if it is not applied yet."""
+        """One batch that changes these topics. Returns the commit to wait for, if it is not applied yet. Hot."""
         behind = [topic.in_flight[-1].commit for topic in topics if topic.in_flight]
         if journalled:
             logged = operations
-            if self.state.routers:
+            if len(self.state.routers):
                 logged = [*self._cursors_before(operations, topics), *operations]
                 _note_uncopied(operations, topics)
             commit = self.journal.submit(logged, gated=gated or bool(behind))
@@ -114,7 +115,7 @@ class Flow:
             if landed is not None:
                 landed(count)
             return None
-        flight = InFlight(tuple(operations), topics, commit)
+        flight = InFlight(operations, topics, commit)
         self._in_flight += 1
         for topic in topics:
             topic.in_flight.append(flight)
@@ -173,6 +174,7 @@ class Flow:
             self.paused = self.paused or Commit()
 
     def _land(self, flight: InFlight, commit: Commit, landed: Landed | None) -> None:
+        """Hot: once per write that waits."""
         for topic in flight.topics:
             first = topic.in_flight.popleft()
             assert first is flight, topic.name
@@ -184,13 +186,13 @@ class Flow:
         else:
             self._drop(flight)
         for topic in flight.topics:
-            if not topic.in_flight:
+            if (topic.inbound or topic.outbound) and not topic.in_flight:
                 self.resume_forwarding(topic)
         self._landed()
 
     def _landed(self) -> None:
         self._in_flight -= 1
-        if not self._in_flight and self._when_quiet is not None:
+        if self._when_quiet is not None and not self._in_flight:
             call, self._when_quiet = self._when_quiet, None
             call()
             pause, self.paused = self.paused, None
@@ -215,9 +217,9 @@ class Flow:
         count = 0
         for operation in operations:
             count = apply(self.state, operation)
-            if isinstance(operation, Appended):
+            if type(operation) is Appended:
                 self.journal.seen(operation.topic_id, operation.first_seq + len(operation.timestamps) - 1)
-            elif isinstance(operation, Forwarded):
+            elif type(operation) is Forwarded:
                 for router_id in operation.routers:
                     if router := self.state.routers.by_id(router_id):
                         self.journal.seen(router.dest.topic_id, router.dest.log.head_seq)
@@ -225,20 +227,18 @@ class Flow:
 
     def _note_pending(self, flight: InFlight, sign: int) -> None:
         """What decisions have to know of it until it is applied."""
-        for topic in flight.topics:
-            for operation in flight.operations:
-                if isinstance(operation, Appended) and operation.topic_id == topic.topic_id:
-                    topic.pending_count += sign * len(operation.timestamps)
-                    topic.pending_bytes += sign * operation.batch.total_bytes
-                    if operation.writes[-1].key is not None:
-                        _note_key(topic, operation, sign)
-                elif (
-                    isinstance(operation, Forwarded)
-                    and operation.copies is not None
-                    and operation.topic_id != topic.topic_id
-                ):
-                    topic.pending_count += sign * len(operation.copies.timestamps)
-                    topic.pending_bytes += sign * operation.copies.batch.total_bytes
+        for operation in flight.operations:
+            if type(operation) is Appended:
+                for topic in flight.topics:
+                    if topic.topic_id == operation.topic_id:
+                        topic.pending_count += sign * len(operation.timestamps)
+                        topic.pending_bytes += sign * operation.batch.total_bytes
+                        if operation.writes[-1].key is not None:
+                            _note_key(topic, operation, sign)
+            elif type(operation) is Forwarded and operation.copies is not None:
+                dest = flight.topics[0]
+                dest.pending_count += sign * len(operation.copies.timestamps)
+                dest.pending_bytes += sign * operation.copies.batch.total_bytes
 
     # Exchanging records
 
@@ -343,7 +343,7 @@ class Flow:
                     return limits.U64_MAX
                 records_max, bytes_max = max(records_left, 0), max(bytes_left, 0)
                 if records_max or bytes_max:
-                    through_seq = max(through_seq, log.beyond_cap(records_max, bytes_max, cold=False))
+                    through_seq = max(through_seq, log_reading.beyond_cap(log, records_max, bytes_max, cold=False))
         return through_seq
 
     def _cursors(self, source: Topic, routers: list[Router], before: Sequence[Operation]) -> list[Operation]:

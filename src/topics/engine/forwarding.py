@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 from topics import limits
-from topics.engine import copies
+from topics.engine import copies, log_reading
 from topics.engine.flow import EngineLimits, Flow
 from topics.engine.journal import Busy
+from topics.engine.log_reading import Run
 from topics.engine.router_graph import upstream
 from topics.engine.topic import Router, Topic
-from topics.engine.topic_log import Run
 from topics.errors import TopicsError
 from topics.model.config import Discard, Durability
 from topics.model.gap import Gap, GapReason
@@ -89,7 +89,7 @@ class Forwarding:
             self._flow.admit(dest)
         except TopicsError:
             return Outcome.FULL  # its disk has failed, or does not keep up
-        gap = source.log.gap_at(cursor)
+        gap = log_reading.gap_at(source.log, cursor)
         if gap is not None:
             return self._skip_lost(dest, source, routers, gap)
         try:
@@ -193,7 +193,7 @@ class Forwarding:
         log = source.log
         asked = (source, cursor, records_max, log.head_seq, log.count)
         if asked != self._asked:
-            self._run = log.run_after(cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
+            self._run = log_reading.run_after(log, cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
             self._asked = asked
         return self._run
 

@@ -75,11 +75,13 @@ def _queue_image(queue: LeaseQueue) -> QueueImage:
         claim_cursor=queue.claim_cursor,
         dead_lettered=queue.dead_lettered,
         last_lease_id=queue.last_lease_id,
-        leases=[LeaseImage(seq, lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.items()],
+        leases=[
+            LeaseImage(seq, lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.by_seq.items()
+        ],
         deliveries=dict(queue.deliveries),
         delayed=dict(queue.delayed),
         # Jobs about to leave are there until that has happened.
-        reclaimable=sorted((queue.reclaimable - queue.expired) | queue.leaving),
+        reclaimable=sorted((queue.reclaimable - queue.leases.expired) | queue.leaving),
     )
 
 

@@ -14,7 +14,7 @@ still counts. Deadlines are looked at when somebody asks (`sweep`); there are no
 Knows seqs and times, nothing of records, journals or the log; whoever removes jobs from the log tells (`forget`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
@@ -37,19 +37,98 @@ class Lease:
         self.connection = connection
 
 
+class Leases:
+    """The leases of a queue, by job, by connection and by deadline; those that have ended too, until their jobs are
+    handed out again or gone."""
+
+    __slots__ = ("_by_connection", "_deadlines", "_made_count", "by_seq", "expired")
+
+    def __init__(self) -> None:
+        self.by_seq: dict[int, Lease] = {}
+        self.expired: set[int] = set()  # those of them whose deadline has passed: reclaimable
+        self._by_connection: dict[int, set[int]] = {}  # the seqs that each holds
+        # A heap of (deadline_ms, serial, lease, its seqs); an entry that holds nothing any more is passed over.
+        self._deadlines: list[tuple[int, int, Lease, Sequence[int]]] = []
+        self._made_count = 0
+
+    def held_by(self, connection: int) -> Collection[int]:
+        return self._by_connection.get(connection, ())
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next one that holds ends, unless it is extended or released before."""
+        deadlines = self._deadlines
+        while deadlines and not self._holding(*deadlines[0][2:]):
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def put(self, seqs: Sequence[int], lease: Lease) -> None:
+        by_seq = self.by_seq
+        for seq in seqs:
+            by_seq[seq] = lease
+        self._made_count += 1
+        heappush(self._deadlines, (lease.deadline_ms, self._made_count, lease, seqs))
+        if len(self._deadlines) > 2 * len(by_seq) + _HEAP_SLACK:
+            self._deadlines = [entry for entry in self._deadlines if self._holding(*entry[2:])]
+            heapify(self._deadlines)
+
+    def hold(self, seqs: Iterable[int], connection: int) -> None:
+        """A connection holds these jobs until their leases end."""
+        self._by_connection.setdefault(connection, set()).update(seqs)
+
+    def extend(self, seqs: Iterable[int], deadline_ms: int) -> None:
+        renewed: dict[Lease, list[int]] = {}
+        for seq in seqs:
+            lease = self.by_seq.get(seq)
+            if lease is not None:
+                renewed.setdefault(lease, []).append(seq)
+        for lease, held in renewed.items():
+            self.put(held, Lease(lease.node, lease.lease_id, deadline_ms, lease.connection))
+
+    def expire(self, now_ms: int) -> list[int]:
+        """The jobs whose leases have ended since it was last asked."""
+        ended: list[int] = []
+        while self._deadlines and self._deadlines[0][0] < now_ms:
+            _, _, lease, seqs = heappop(self._deadlines)
+            for seq in self._holding(lease, seqs):
+                if lease.connection:
+                    self._let_go(seq, lease.connection)
+                self.expired.add(seq)
+                ended.append(seq)
+        return ended
+
+    def end(self, seq: int) -> bool:
+        """False when there was none. Hot: once per ack."""
+        lease = self.by_seq.pop(seq, None)
+        if lease is None:
+            return False
+        if self.expired:
+            self.expired.discard(seq)
+        if lease.connection:
+            self._let_go(seq, lease.connection)
+        return True
+
+    def _holding(self, lease: Lease, seqs: Iterable[int]) -> list[int]:
+        """Those of the jobs that this lease still holds."""
+        by_seq, expired = self.by_seq, self.expired
+        return [seq for seq in seqs if by_seq.get(seq) is lease and seq not in expired]
+
+    def _let_go(self, seq: int, connection: int) -> None:
+        held = self._by_connection.get(connection)
+        if held is not None:
+            held.discard(seq)
+            if not held:
+                del self._by_connection[connection]
+
+
 class LeaseQueue:
     __slots__ = (
-        "_deadlines",
         "_due",
         "_floor",
-        "_held",
-        "_leases_made",
         "_reclaim_heap",
         "claim_cursor",
         "dead_lettered",
         "delayed",
         "deliveries",
-        "expired",
         "last_lease_id",
         "leases",
         "leaving",
@@ -57,8 +136,7 @@ class LeaseQueue:
     )
 
     def __init__(self) -> None:
-        self.leases: dict[int, Lease] = {}
-        self.expired: set[int] = set()  # those of them whose deadline has passed: reclaimable
+        self.leases = Leases()
         self.deliveries: dict[int, int] = {}
         self.delayed: dict[int, int] = {}  # seq -> claimable from then on, ms
         self.reclaimable: set[int] = set()
@@ -67,59 +145,42 @@ class LeaseQueue:
         self.dead_lettered = 0
         self.last_lease_id = 0
         # Heaps; an entry that the collections above no longer bear out is passed over.
-        self._deadlines: list[tuple[int, int, Lease, Sequence[int]]] = []  # (deadline_ms, serial, lease, its seqs)
         self._due: list[tuple[int, int]] = []  # (ready_ms, seq)
         self._reclaim_heap: list[int] = []
-        self._leases_made = 0
-        self._held: dict[int, set[int]] = {}  # connection -> the seqs it holds
         self._floor = 1  # everything below is forgotten
 
     # Counting
 
     def in_flight(self) -> int:
         """Jobs whose lease holds. Sweep first."""
-        return len(self.leases) - len(self.expired) + len(self.leaving)
+        return len(self.leases.by_seq) - len(self.leases.expired) + len(self.leaving)
 
     def ready(self, live_count: int) -> int:
         """Jobs that can be claimed now, of so many live ones. Sweep first."""
         return live_count - self.in_flight() - len(self.delayed)
 
-    def held_by(self, connection: int) -> int:
-        return len(self._held.get(connection, ()))
-
-    def held_seqs(self, connection: int) -> Iterable[int]:
-        return self._held.get(connection, ())
-
     def next_change_ms(self) -> int | None:
         """When a lease or a delay ends next, if none is claimed, extended or released before."""
-        while self._deadlines and not self._holding(*self._deadlines[0][2:]):
-            heappop(self._deadlines)
         while self._due and self.delayed.get(self._due[0][1]) != self._due[0][0]:
             heappop(self._due)
+        ready_ms = self._due[0][0] if self._due else None
+        deadline_ms = self.leases.next_deadline_ms()
+        if deadline_ms is None:
+            return ready_ms
         # A lease holds up to and including its deadline.
-        times = [*(entry[0] + 1 for entry in self._deadlines[:1]), *(ready for ready, _ in self._due[:1])]
-        return min(times, default=None)
+        return deadline_ms + 1 if ready_ms is None else min(deadline_ms + 1, ready_ms)
 
     # What time does
 
     def sweep(self, now_ms: int) -> None:
         """Makes claimable what leases and delays that are over held back."""
-        while self._deadlines and self._deadlines[0][0] < now_ms:
-            _, _, lease, seqs = heappop(self._deadlines)
-            for seq in self._holding(lease, seqs):
-                self._let_go(seq, lease)
-                self.expired.add(seq)
-                self._reclaim(seq)
+        for seq in self.leases.expire(now_ms):
+            self._reclaim(seq)
         while self._due and self._due[0][0] <= now_ms:
             ready_ms, seq = heappop(self._due)
             if self.delayed.get(seq) == ready_ms:
                 del self.delayed[seq]
                 self._reclaim(seq)
-
-    def _holding(self, lease: Lease, seqs: Iterable[int]) -> list[int]:
-        """Those of the jobs that this lease still holds."""
-        leases, expired = self.leases, self.expired
-        return [seq for seq in seqs if leases.get(seq) is lease and seq not in expired]
 
     # Choosing
 
@@ -164,26 +225,26 @@ class LeaseQueue:
         self, seqs: Sequence[int], node: str, lease_id: int, deadline_ms: int, connection: int = NO_CONNECTION
     ) -> None:
         """One claimer's jobs. `pass_by` for all claimers of a pass together follows. Hot."""
-        deliveries = self.deliveries
+        leases, deliveries = self.leases, self.deliveries
         for seq in seqs:
             deliveries[seq] = deliveries.get(seq, 0) + 1
         if self.reclaimable:
             self.reclaimable.difference_update(seqs)
-            self.expired.difference_update(seqs)
+            leases.expired.difference_update(seqs)
         if self.delayed:
             for seq in seqs:
                 self.delayed.pop(seq, None)
-        self._lease(seqs, Lease(node, lease_id, deadline_ms, connection))
+        leases.put(seqs, Lease(node, lease_id, deadline_ms, connection))
         if connection:
-            self._held.setdefault(connection, set()).update(seqs)
+            leases.hold(seqs, connection)
         self.last_lease_id = max(self.last_lease_id, lease_id)
 
     def unclaim(self, seqs: Iterable[int], lease_id: int) -> None:
         """Takes back a claim that could not be made durable: it never happened."""
         for seq in seqs:
-            lease = self.leases.get(seq)
+            lease = self.leases.by_seq.get(seq)
             if lease is not None and lease.lease_id == lease_id:
-                self._drop_lease(seq)
+                self.leases.end(seq)
                 self.deliveries[seq] -= 1
                 if not self.deliveries[seq]:
                     del self.deliveries[seq]
@@ -192,7 +253,7 @@ class LeaseQueue:
     def released(self, seqs: Iterable[int], ready_ms: int) -> None:
         """The leases end; the jobs are claimable from `ready_ms` on, 0 is now."""
         for seq in seqs:
-            if self._drop_lease(seq):
+            if self.leases.end(seq):
                 self.reclaimable.discard(seq)
                 if ready_ms:
                     self.delay(seq, ready_ms)
@@ -200,13 +261,7 @@ class LeaseQueue:
                     self._reclaim(seq)
 
     def extended(self, seqs: Iterable[int], deadline_ms: int) -> None:
-        renewed: dict[Lease, list[int]] = {}
-        for seq in seqs:
-            lease = self.leases.get(seq)
-            if lease is not None:
-                renewed.setdefault(lease, []).append(seq)
-        for lease, held in renewed.items():
-            self._lease(held, Lease(lease.node, lease.lease_id, deadline_ms, lease.connection))
+        self.leases.extend(seqs, deadline_ms)
 
     def delay(self, seq: int, ready_ms: int) -> None:
         """Keeps a job back until `ready_ms`."""
@@ -219,7 +274,7 @@ class LeaseQueue:
     def leave(self, seqs: Iterable[int]) -> None:
         """These jobs are on their way out: nobody gets them any more."""
         for seq in seqs:
-            self._drop_lease(seq)
+            self.leases.end(seq)
             self.reclaimable.discard(seq)
             self.delayed.pop(seq, None)
             self.leaving.add(seq)
@@ -243,16 +298,17 @@ class LeaseQueue:
 
     def release_all(self) -> None:
         """No lease is known to be true any more: every job that was handed out can be claimed."""
-        self.released(list(self.leases), 0)
+        self.released(list(self.leases.by_seq), 0)
 
     # Jobs that are gone
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Hot: once per ack."""
         rest = bool(self.delayed or self.reclaimable or self.leaving)
+        leases, deliveries = self.leases, self.deliveries
         for seq in seqs:
-            self._drop_lease(seq)
-            self.deliveries.pop(seq, None)
+            leases.end(seq)
+            deliveries.pop(seq, None)
             if rest:
                 self.delayed.pop(seq, None)
                 self.reclaimable.discard(seq)
@@ -277,20 +333,11 @@ class LeaseQueue:
     def restore(self, leases: dict[int, Lease], delayed: dict[int, int], reclaimable: Iterable[int]) -> None:
         """From a snapshot."""
         for seq, lease in leases.items():
-            self._lease((seq,), lease)
+            self.leases.put((seq,), lease)
         for seq, ready_ms in delayed.items():
             self.delay(seq, ready_ms)
         for seq in reclaimable:
             self._reclaim(seq)
-
-    def _lease(self, seqs: Sequence[int], lease: Lease) -> None:
-        for seq in seqs:
-            self.leases[seq] = lease
-        self._leases_made += 1
-        heappush(self._deadlines, (lease.deadline_ms, self._leases_made, lease, seqs))
-        if len(self._deadlines) > 2 * len(self.leases) + _HEAP_SLACK:
-            self._deadlines = [entry for entry in self._deadlines if self._holding(*entry[2:])]
-            heapify(self._deadlines)
 
     def _reclaim(self, seq: int) -> None:
         if seq not in self.reclaimable:
@@ -298,21 +345,3 @@ class LeaseQueue:
             heappush(self._reclaim_heap, seq)
             if len(self._reclaim_heap) > 2 * len(self.reclaimable) + _HEAP_SLACK:
                 self._reclaim_heap = sorted(self.reclaimable)
-
-    def _drop_lease(self, seq: int) -> bool:
-        lease = self.leases.pop(seq, None)
-        if lease is None:
-            return False
-        if self.expired:
-            self.expired.discard(seq)
-        self._let_go(seq, lease)
-        return True
-
-    def _let_go(self, seq: int, lease: Lease) -> None:
-        if not lease.connection:
-            return
-        held = self._held.get(lease.connection)
-        if held is not None:
-            held.discard(seq)
-            if not held:
-                del self._held[lease.connection]

@@ -10,10 +10,12 @@ too, because the delivery counters are to be as durable as the jobs.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.apply import apply_lease
 from topics.engine.dead_letters import DeadLetters
 from topics.engine.flow import Flow
@@ -123,8 +125,8 @@ class Queues:
         self._topics.refresh(topic)
         queue = self.swept(topic)
         jobs, dead = self._choose(topic, queue, sum(claimer.count_max for claimer in claimers))
-        texts = topic.log.texts_of(jobs)
-        dead_letters = [stored_record(text) for text in topic.log.texts_of(dead)] if dead else []
+        texts = log_reading.texts_of(topic.log, jobs)
+        dead_letters = [stored_record(text) for text in log_reading.texts_of(topic.log, dead)] if dead else []
         claims = [Claim([]) for _ in claimers]
         if jobs:
             claims = self._grant(topic, queue, claimers, jobs, texts)
@@ -168,7 +170,7 @@ class Queues:
         if config.dead_letter is None or not (config.auto_create or self._topics.find(config.dead_letter)):
             deliveries_max = 0
         while True:
-            chosen = queue.choose(count, topic.log.live_from)
+            chosen = queue.choose(count, partial(log_reading.live_from, topic.log))
             if not deliveries_max:
                 return chosen, dead
             dead = [seq for seq in chosen if queue.deliveries.get(seq, 0) >= deliveries_max]
@@ -213,7 +215,7 @@ class Queues:
         held, skipped = _split(queue, node, seqs, lease_ids)
         if not held:
             return Settled(topic, held, skipped)
-        topic.log.prepare(held)
+        log_reading.prepare(topic.log, held)
         commit = self._records.delete_jobs(topic, held, node)
         if commit is None:
             self.on_change(topic)
@@ -245,7 +247,7 @@ class Queues:
     ) -> Settled:
         """Sets the deadline of leases that still hold to `lease_ms` from now."""
         topic, queue = self.queue(name)
-        held, skipped = _split(queue, node, seqs, lease_ids, expired=queue.expired)
+        held, skipped = _split(queue, node, seqs, lease_ids, expired=queue.leases.expired)
         if not held:
             return Settled(topic, held, skipped)
         now_ms = self._clock.now_ms()
@@ -264,7 +266,7 @@ class Queues:
         queue = topic.queue
         if queue is None or topic.deleted:
             return
-        seqs = sorted(queue.held_seqs(connection))
+        seqs = sorted(queue.leases.held_by(connection))
         if not seqs:
             return
         event = Released(topic_id=topic.topic_id, ts=self._clock.now_ms(), seqs=seqs)
@@ -280,8 +282,9 @@ class Queues:
     def leases(self, name: str, after_seq: int, count: int) -> tuple[Topic, list[HeldLease]]:
         """The leases that hold, in the order of their jobs."""
         topic, queue = self.queue(name)
-        seqs = sorted(seq for seq in queue.leases if seq > after_seq and seq not in queue.expired)
-        return topic, [HeldLease(seq, queue.leases[seq], queue.deliveries[seq]) for seq in islice(seqs, count)]
+        leases, expired = queue.leases.by_seq, queue.leases.expired
+        seqs = sorted(seq for seq in leases if seq > after_seq and seq not in expired)
+        return topic, [HeldLease(seq, leases[seq], queue.deliveries[seq]) for seq in islice(seqs, count)]
 
     # Dead letters
 
@@ -298,12 +301,12 @@ class Queues:
         self._topics.refresh(dead)
         records: dict[int, NewRecord] = {}
         last_seq = to_seq
-        looked_at = dead.log.live_from(after_seq + 1, limits.REDRIVE_LOOK_MAX)
+        looked_at = log_reading.live_from(dead.log, after_seq + 1, limits.REDRIVE_LOOK_MAX)
         if len(looked_at) == limits.REDRIVE_LOOK_MAX:
             last_seq = min(looked_at[-1], to_seq)
         moving = self._moves.moving(dead)
-        leased = {} if dead.queue is None else dead.queue.leases
-        for seq, text in zip(looked_at, dead.log.texts_of(looked_at), strict=True):
+        leased = {} if dead.queue is None else dead.queue.leases.by_seq
+        for seq, text in zip(looked_at, log_reading.texts_of(dead.log, looked_at), strict=True):
             if seq > to_seq:
                 break
             record = stored_record(text)
@@ -354,7 +357,7 @@ def _split(
     skipped: list[int] = []
     taken: set[int] = set()
     for position, seq in enumerate(seqs):
-        lease = queue.leases.get(seq)
+        lease = queue.leases.by_seq.get(seq)
         if (
             lease is None
             or lease.node != node

@@ -9,14 +9,15 @@ from array import array
 from msgspec import UNSET, Struct
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.flow import EngineLimits, Flow, Landed
 from topics.engine.forwarding import Forwarding
 from topics.engine.journal import Busy, Commit
+from topics.engine.log_reading import ReadBatch
 from topics.engine.producers import Mark
 from topics.engine.room import check_caps, those_that_fit
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.engine.topics import Topics
 from topics.errors import InvalidRequest, ProducerDiffers, Throttled, TopicFull, TopicNotFound, TopicsError
 from topics.model import operation
@@ -85,7 +86,8 @@ class Records:
             seq = self.append_single(name, records[0], write.node)
             if seq:
                 return Appended(self._state.topics.by_name[name], seq, 1, created=False, deduped=False)
-        self._flow.await_open(name)
+        if self._flow.closed:
+            self._flow.await_open(name)
         topic = self._state.topics.get(name)
         created = topic is None
         if topic is None:
@@ -110,12 +112,13 @@ class Records:
         batch = admit(records, write.node, topic.assigned_seq + 1, ts, self._limits.write)
         if batch.has_delays and topic.queue is None:
             raise InvalidRequest.in_field("delay_ms", f'only jobs can be delayed; topic "{name}" is not a queue')
-        self._state.expire(topic, now_ms)
+        if topic.config.ttl_ms:
+            self._state.expire(topic, now_ms)
         self.check_room(topic, batch)
-        if topic.config.durability is Durability.EPHEMERAL:
-            self._flow.admit()  # no disk has a say in what none keeps
-        else:
-            self._flow.admit(topic)
+        if self._flow.paused is not None:
+            raise Busy(self._flow.paused)
+        if topic.config.durability is not Durability.EPHEMERAL:  # no disk has a say in what none keeps
+            self._journal.admit(topic.topic_id)
         first_seq = topic.assigned_seq + 1
         started_ns = self._flow.clock.monotonic_ns()
         commit = self._hand_over(topic, batch, ts, key, records, now_ms, created=created)
@@ -241,11 +244,11 @@ class Records:
         topic = self._topics.get(name, touch=True)
         if options.own_nodes and not topic.config.dedupe_node:
             options = options._replace(own_nodes=frozenset())
-        return topic, topic.log.read(from_seq, options)
+        return topic, log_reading.read(topic.log, from_seq, options)
 
     def cursor_at(self, name: str, ts: int) -> int:
         """Where to begin for records of `ts` or later."""
-        return self._topics.get(name).log.cursor_at(ts)
+        return log_reading.cursor_at(self._topics.get(name).log, ts)
 
     def add_strong_reader(self, topic: Topic) -> None:
         """From now on `durable_seq` follows what is durable; until the first sync it is not known."""
@@ -271,7 +274,7 @@ class Records:
         topic = self._topics.get(name)
         # Point in time: nothing that is not published yet is touched.
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
-        topic.log.prepare_delete(bound)
+        log_reading.prepare_delete(topic.log, bound)
         resident_from = topic.log.resident_from
         journalled = resident_from is None or topic.log.earliest_seq < min(bound, resident_from)
         result = DeletedRecords(topic)

@@ -11,7 +11,7 @@ Three steps, and what each relies on:
 from collections.abc import Iterable, Mapping
 
 from topics import limits
-from topics.engine import copies
+from topics.engine import copies, log_reading
 from topics.engine.apply import apply
 from topics.engine.forwarding import copies_can_be_lost, fitting, parts
 from topics.engine.image import LoadBlock, load, load_routers
@@ -82,7 +82,7 @@ def _derive(state: State, dest: Topic, heads: Heads) -> bool:
     cursor = min(router.cursor for router in routers)
     if cursor >= log.head_seq:
         return False
-    gap = log.gap_at(cursor)
+    gap = log_reading.gap_at(log, cursor)
     if gap is not None:
         hops = copies.hops_of_gap(source.hops, gap.gap_from, gap.gap_to)
         if not routers[0].ring or hops + 1 < routers[0].ring:
@@ -90,7 +90,7 @@ def _derive(state: State, dest: Topic, heads: Heads) -> bool:
         return _move(state, source, routers, gap.gap_to, None)
     capped = bool(dest.outbound) and bool(dest.config.cap_records or dest.config.cap_bytes)
     records_max = 1 if capped else limits.ROUTER_BATCH_RECORDS_MAX
-    run = log.run_after(cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
+    run = log_reading.run_after(log, cursor, records_max, limits.ROUTER_BATCH_BYTES_MAX)
     picks = copies.pick(routers, run.seqs, run.columns, source.hops)
     made = copies.gather(picks, run.seqs, run.columns, dest, dest.log.head_seq + 1, dest.log.last_ts)
     if heads is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.registry import Registry
 from topics.engine.router_graph import RouterRegistry, link, unlink
 from topics.engine.topic import Router, Topic
@@ -82,7 +83,7 @@ class State:
         if (config.cap_records and log.count > config.cap_records) or (
             config.cap_bytes and log.bytes > config.cap_bytes
         ):
-            self.evict_through(topic, log.beyond_cap(config.cap_records, config.cap_bytes, cold=False))
+            self.evict_through(topic, log_reading.beyond_cap(log, config.cap_records, config.cap_bytes, cold=False))
 
     def evict_through(self, topic: Topic, last_seq: int) -> None:
         log = topic.log
@@ -120,7 +121,7 @@ class State:
     def watch_ttl(self, topic: Topic) -> None:
         """Has the topic looked at when its oldest record is too old."""
         if topic.config.ttl_ms and topic.log.count:
-            due_ms = topic.log.oldest_ts + topic.config.ttl_ms + 1
+            due_ms = log_reading.oldest_ts(topic.log) + topic.config.ttl_ms + 1
             if not topic.due_ms or due_ms < topic.due_ms:
                 topic.due_ms = due_ms
                 heappush(self._due, (due_ms, topic.topic_id))

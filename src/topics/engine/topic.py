@@ -6,6 +6,7 @@ order it was decided in, which is the order of the log (`flow.py`).
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from topics import limits
 from topics.engine.idempotency import IdempotencyKeys
@@ -27,7 +28,7 @@ class InFlight:
 
     __slots__ = ("commit", "operations", "topics")
 
-    def __init__(self, operations: tuple[Operation, ...], topics: tuple["Topic", ...], commit: Commit) -> None:
+    def __init__(self, operations: Sequence[Operation], topics: tuple["Topic", ...], commit: Commit) -> None:
         self.operations = operations
         self.topics = topics
         self.commit = commit

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.flow import EngineLimits, Flow
 from topics.engine.forwarding import Forwarding
 from topics.engine.journal import Busy, Commit
@@ -175,7 +176,7 @@ class Topics:
         if topic.deleted or config.discard is not Discard.OLD or not log.blocks or not log.blocks[0].cold:
             return
         try:
-            through_seq = log.beyond_cap(config.cap_records, config.cap_bytes, cold=True)
+            through_seq = log_reading.beyond_cap(log, config.cap_records, config.cap_bytes, cold=True)
             if through_seq:
                 self._flow.admit(topic)
         except Busy as busy:

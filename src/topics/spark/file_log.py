@@ -6,6 +6,7 @@ Nothing is written and nothing locked: the server may be running. `file_state` s
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from topics.engine import log_reading
 from topics.engine.block import Block
 from topics.engine.topic_log import TopicLog
 from topics.errors import TopicNotFound
@@ -55,7 +56,7 @@ class FileLog:
         as not older, or, `behind_losses`, as older."""
         log = self._topic(topic).log
         seq = _seq_at(log, ts)
-        while behind_losses and seq <= log.head_seq and (gap := log.gap_at(seq - 1)) is not None:
+        while behind_losses and seq <= log.head_seq and (gap := log_reading.gap_at(log, seq - 1)) is not None:
             seq = gap.gap_to + 1
         return seq
 
@@ -111,7 +112,7 @@ class FileLog:
         """What a reader who begins at `start` is told to be lost."""
         at = start
         while at <= end:
-            gap = log.gap_at(at - 1)
+            gap = log_reading.gap_at(log, at - 1)
             if gap is not None:
                 yield GapPiece(Gap(gap.gap_from, min(gap.gap_to, end), gap.reason))
                 at = gap.gap_to + 1

@@ -97,16 +97,16 @@ _pack_body = Struct("<BBQQQHHI").pack
 _pack_length = Struct("<I").pack
 
 
-def single_frames(writes: list[SingleRecord]) -> bytes:
+def single_frames(writes: list[SingleRecord], *, base_flags: int = 0) -> bytes:
     """The frames of writes of one record each, one after another. Hot: a plain loop over locals."""
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     pieces: list[bytes] = []
     for topic_id, seq, ts, given_node, given_tag, payload in writes:
-        flags = 0
+        flags = base_flags
         node = tag = b""
         if given_tag is not None:
             tag = given_tag.encode()
-            flags = HAS_TAG
+            flags |= HAS_TAG
         if given_node is not None:
             node = given_node.encode()
             flags |= HAS_NODE

@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 from topics.errors import StorageFailed, Throttled, TopicsError
 from topics.model.operation import Appended, ClockReached, Moved, Operation, TopicCreated, TopicDeleted
 from topics.storage.errors import DiskFailed
+from topics.storage.frame import DURABLE, single_frames
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 from topics.storage.operation_codec import encode
@@ -102,6 +103,25 @@ class DiskJournal(Generic[T]):
 
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> T | None:
         """Hot: once per write, but for the single records."""
+        last = operations[-1]
+        if len(operations) == 1 and type(last) is Appended:
+            shard = self._shard(last.topic_id)
+            if len(last.timestamps) == 1 and last.writes[0].key is None:
+                # Most writes have one record: half of the cost of the general way.
+                batch = last.batch
+                record = (last.topic_id, last.first_seq, last.ts, batch.nodes[0], batch.tags[0], batch.payloads[0])
+                if gated:
+                    return self._submit(shard, single_frames([record], base_flags=DURABLE), 1, gated=True)
+                shard.deferred.append(record)
+                if not self._deferring:
+                    self._defer()
+                return None
+        else:
+            shard = self._shard_of(operations)
+        frames = encode(operations, durable=gated)
+        return self._submit(shard, b"".join(frames), len(frames), gated=gated)
+
+    def _shard_of(self, operations: Sequence[Operation]) -> CommitThread[T]:
         for each in operations:
             if isinstance(each, Moved) or (isinstance(each, TopicCreated) and each.exchange):
                 self._shard_by_topic[each.topic_id] = self._shards[0]
@@ -110,17 +130,7 @@ class DiskJournal(Generic[T]):
         shard = self._shard(topic_id) if topic_id else self._shards[0]
         if isinstance(last, TopicDeleted):
             self._shard_by_topic.pop(topic_id, None)
-        if not gated and len(operations) == 1 and isinstance(last, Appended) and len(last.timestamps) == 1:
-            write = last.writes[0]
-            if write.key is None:
-                batch = last.batch
-                record = (topic_id, last.first_seq, last.ts, batch.nodes[0], batch.tags[0], batch.payloads[0])
-                shard.deferred.append(record)
-                if not self._deferring:
-                    self._defer()
-                return None
-        frames = encode(operations, durable=gated)
-        return self._submit(shard, b"".join(frames), len(frames), gated=gated)
+        return shard
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
         """Hot: most writes are such."""

@@ -62,6 +62,8 @@ def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
     """The frames of one batch. Records come last."""
     frames: list[bytes] = []
     last = len(operations) - 1
+    if not last and isinstance(only := operations[0], Appended):
+        return _append_frames(only, durable=durable)
     for number, each in enumerate(operations):
         if isinstance(each, Appended):
             assert number == last, "records end their batch"

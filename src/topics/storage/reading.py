@@ -138,7 +138,7 @@ def _bare_segments(disk: Disk, root: str, segments: Segments, topic_id: int) -> 
     names = map(paths.parse_segment_name, disk.list_dir(paths.topic_dir(root, topic_id)))
     for first_seq in sorted(name[0] for name in names if name is not None and name[1] is paths.SegmentPart.DATA):
         reader = segments.reader(topic_id, first_seq, cold=False)
-        count, size = reader.count, reader.data_bytes
+        count, size = reader.count, reader.data.size
         if count:
             first_ts, last_ts = reader.ts(0), reader.ts(count - 1)
             found.append(SegmentImage(first_seq, count, size, count, size, first_ts, last_ts, sealed=True))

@@ -176,7 +176,7 @@ def read_tail(disk: Disk, tiers: Tiers, image: TopicImage, segment: SegmentImage
     directory = tiers.directory(image.topic_id, cold=segment.cold)
     reader = SegmentReader(disk, directory, segment.first_seq, segment.data_bytes)
     if reader.count != segment.count:
-        raise CorruptFile(reader.data_path, 0, f"{reader.count} records where {segment.count} are due")
+        raise CorruptFile(reader.data.path, 0, f"{reader.count} records where {segment.count} are due")
     deleted = [reader.deleted(position) for position in range(reader.count)]
     for position in segment.deleted:
         deleted[position] = True
@@ -184,7 +184,7 @@ def read_tail(disk: Disk, tiers: Tiers, image: TopicImage, segment: SegmentImage
     left = deleted[dead_below:].count(False)
     if left != segment.live_count:
         marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
-        raise CorruptFile(reader.data_path, 0, marked)
+        raise CorruptFile(reader.data.path, 0, marked)
     batch, timestamps = batch_of(
         segment.first_seq,
         (

@@ -186,7 +186,7 @@ class SealedBlock(_StoredBlock):
             live[position] = 0
         if sum(live) != self.live_count:
             marked = f"{sum(live)} records are not marked deleted where {self.live_count} should be left"
-            raise CorruptFile(reader.data_path, 0, marked)
+            raise CorruptFile(reader.data.path, 0, marked)
         return live
 
     def _reader(self) -> SegmentReader:

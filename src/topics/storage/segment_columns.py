@@ -42,7 +42,7 @@ def read_columns(reader: SegmentReader, start: int, stop: int) -> FrameColumns:
     found = _checked(reader.first_seq + start, *reader.frames(start, stop))
     if found is None:
         # The index leads astray, or the data is damaged: then this raises.
-        reader.rebuild_index()
+        reader.index.rebuild()
         found = _checked(reader.first_seq + start, *reader.frames(start, stop))
         assert found is not None, "every frame was found right"
     return found

@@ -66,10 +66,11 @@ DELETED = 0xD5
 DELETED_BYTE = bytes([DELETED])
 LIVE = 0
 
-# Single fields of the frame at an offset, each as a tuple of one.
+# Single fields of the frame, or the index entry, at an offset, each as a tuple of one.
 unpack_length = Struct("<I").unpack_from
 unpack_seq = Struct("<5xQ").unpack_from
 unpack_ts = Struct("<13xQ").unpack_from
+unpack_entry_offset = Struct("<I").unpack_from
 
 _unpack_head = Struct("<IBQQ").unpack_from
 _pack_body = Struct("<BQQHHI").pack

@@ -33,7 +33,7 @@ def rewrite_sidecars(disk: Disk, directory: str, first_seq: int) -> None:
     """Write `.idx` and `.tags` of a sealed segment anew from its `.data`."""
     reader = SegmentReader(disk, directory, first_seq)
     with failing_as(directory, "rewriting an index"):
-        replace_file(disk, reader.index_path, reader.encoded_index(), sync_dir=False)
+        replace_file(disk, reader.index.path, reader.index.encoded(), sync_dir=False)
         replace_file(disk, reader.tags_path, reader.encoded_tags())
 
 
@@ -80,7 +80,7 @@ class SegmentAppender:
             appender = cls(disk, directory, first_seq, data, disk.create(index_path))
         reader = SegmentReader(disk, directory, first_seq)
         records = reader.slices(0, reader.count, with_deleted=True)
-        appender._entries.append(reader.encoded_index())
+        appender._entries.append(reader.index.encoded())
         appender._note_tags(record[3] for record in records)
         appender.next_seq += reader.count
         appender.data_bytes = appender.flushed_bytes = data_bytes

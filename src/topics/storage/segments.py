@@ -67,12 +67,12 @@ class Segments:
         before = self._cold.pop(key, None)
         if before is not None:
             # Two fetched it, one who waited for it on the spot and one on a thread.
-            self._cold_bytes -= before.data_bytes
+            self._cold_bytes -= before.data.size
         self._cold[key] = reader
-        self._cold_bytes += reader.data_bytes
+        self._cold_bytes += reader.data.size
         while self._cold_bytes > self._cold_bytes_max and len(self._cold) > 1:
             _, dropped = self._cold.popitem(last=False)
-            self._cold_bytes -= dropped.data_bytes
+            self._cold_bytes -= dropped.data.size
 
     def forget(self, topic_id: int, first_seq: int) -> None:
         """Closes a hot segment that is gone or has moved."""

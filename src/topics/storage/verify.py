@@ -158,7 +158,7 @@ def _check_kept(disk: Disk, due: SegmentDue, findings: Findings) -> None:
         return
     try:
         reader = SegmentReader(disk, due.directory, due.segment.first_seq, due.segment.data_bytes)
-        check_bytes(reader, findings, due.topic_id, sealed=due.segment.sealed)
+        check_bytes(disk, reader, findings, due.topic_id, sealed=due.segment.sealed)
     except CorruptFile as error:
         findings.corrupt(error, due.topic_id)
 

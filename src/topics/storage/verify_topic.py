@@ -11,6 +11,7 @@ from topics.storage.findings import Findings
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.verify_segment import segment_problems
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ class TopicCheck:
         except CorruptFile as error:
             self._findings.corrupt(error, topic_id)
             return
-        if check_bytes(reader, self._findings, topic_id, sealed=segment.sealed):
+        if check_bytes(self._disk, reader, self._findings, topic_id, sealed=segment.sealed):
             self._check_counts(segment, reader)
         self._advance(segment.data_bytes)
 
@@ -107,7 +108,7 @@ class TopicCheck:
         topic_id = self._image.topic_id
         if reader.count != segment.count:
             reason = f"{reader.count} records where {segment.count} are due"
-            self._findings.problem(reader.data_path, segment.data_bytes, reason, topic_id)
+            self._findings.problem(reader.data.path, segment.data_bytes, reason, topic_id)
             return
         counts = count_live(reader, self._image.earliest_seq, segment.deleted)
         self.summary.live += counts.live
@@ -115,7 +116,7 @@ class TopicCheck:
         found, due = (counts.live, counts.live_bytes), (segment.live_count, segment.live_bytes)
         if found != due:
             reason = f"{found[0]} live records ({found[1]} bytes) where the snapshot has {due[0]} ({due[1]} bytes)"
-            self._findings.problem(reader.data_path, 0, reason, topic_id)
+            self._findings.problem(reader.data.path, 0, reason, topic_id)
 
     def _check_coverage(self) -> None:
         image = self._image
@@ -138,13 +139,13 @@ class TopicCheck:
         self._findings.problem(self._snapshot_path, 0, f"topic {self._image.name!r}: {reason}", self._image.topic_id)
 
 
-def check_bytes(reader: SegmentReader, findings: Findings, topic_id: int | None, *, sealed: bool) -> bool:
+def check_bytes(disk: Disk, reader: SegmentReader, findings: Findings, topic_id: int | None, *, sealed: bool) -> bool:
     """Every checksum and seq, and the sidecars of a sealed segment: an active one's index is not synced, and its tags
     are not written yet. Whether `.data` is sound."""
     sound = True
-    for problem in reader.verify(sealed=sealed):
+    for problem in segment_problems(disk, reader, sealed=sealed):
         findings.corrupt(problem, topic_id)
-        sound = sound and problem.path != reader.data_path
+        sound = sound and problem.path != reader.data.path
     return sound
 
 
@@ -153,7 +154,7 @@ def count_live(reader: SegmentReader, earliest_seq: int, listed: Iterable[int]) 
     dead = {*_flagged(reader.deleted_bitmap), *listed}
     deleted = len(dead)
     dead.update(range(min(max(earliest_seq - reader.first_seq, 0), reader.count)))
-    return SegmentCounts(reader.count - len(dead), reader.data_bytes - sum(map(reader.record_bytes, dead)), deleted)
+    return SegmentCounts(reader.count - len(dead), reader.data.size - sum(map(reader.record_bytes, dead)), deleted)
 
 
 def _flagged(bitmap: bytearray) -> Iterable[int]:

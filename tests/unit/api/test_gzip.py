@@ -9,8 +9,8 @@ import pytest
 from fake_transport import Client, reply
 
 from topics import limits
-from topics.api.encoding import accepts_gzip, deflate, inflate
 from topics.api.http import Response
+from topics.api.packing import accepts_gzip, deflate, inflate
 from topics.errors import InvalidRequest
 
 

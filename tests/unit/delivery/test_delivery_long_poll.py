@@ -18,8 +18,8 @@ from topics.delivery.long_poll import LongPolls
 from topics.engine.block import Block
 from topics.engine.engine import Engine, Write
 from topics.engine.journal import Busy, Commit
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.errors import StorageFailed, TopicNotFound
 from topics.model.config import TopicConfigPatch
 from topics.model.gap import Gap, GapReason

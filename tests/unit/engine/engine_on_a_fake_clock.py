@@ -8,8 +8,8 @@ from msgspec import UNSET, Raw
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.flow import EngineLimits
 from topics.engine.journal import Journal, NoJournal
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.model.config import TopicConfigPatch
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord

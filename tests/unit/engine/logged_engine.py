@@ -8,6 +8,7 @@ from engine_on_a_fake_clock import EngineOnAFakeClock, record
 from msgspec import Raw
 
 from doubles.manual_journal import ManualJournal
+from topics.engine import log_reading
 from topics.engine.apply import apply
 from topics.engine.image import image_of
 from topics.engine.journal import Busy, Commit
@@ -79,4 +80,7 @@ class LoggedEngine(EngineOnAFakeClock):
 def shown(state: State) -> list[tuple[TopicImage, list[bytes]]]:
     """Every topic, as a snapshot and a reader would have it."""
     topics = sorted(state.topics, key=lambda topic: topic.topic_id)
-    return [(image_of(topic), topic.log.texts_of(topic.log.live_from(1, 1000))) for topic in topics]
+    return [
+        (image_of(topic), log_reading.texts_of(topic.log, log_reading.live_from(topic.log, 1, 1000)))
+        for topic in topics
+    ]

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Raw, convert
 
 from doubles.manual_journal import ManualJournal
+from topics.engine import log_reading
 from topics.engine.engine import Engine, Write
 from topics.engine.flow import EngineLimits
 from topics.engine.journal import Commit
@@ -77,7 +78,7 @@ class QueuesOnAFakeClock:
 
     def letters(self, topic: str = DEAD) -> list[Any]:
         log = self.engine.topic(topic).log
-        return [json.loads(text) for text in log.texts_of(log.live_from(1, 100))]
+        return [json.loads(text) for text in log_reading.texts_of(log, log_reading.live_from(log, 1, 100))]
 
     def _synced(self, settled: Settled) -> Settled:
         if self.auto_sync:

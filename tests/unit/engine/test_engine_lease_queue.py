@@ -56,9 +56,9 @@ def test_an_expired_lease_is_remembered_until_the_job_is_handed_out_again() -> N
     queue = LeaseQueue()
     claim(queue, [1], node="slow")
     queue.sweep(101)
-    assert queue.leases[1].node == "slow"
+    assert queue.leases.by_seq[1].node == "slow"
     claim(queue, [1], node="quick", deadline_ms=300)
-    assert (queue.leases[1].node, queue.deliveries[1], queue.expired) == ("quick", 2, set())
+    assert (queue.leases.by_seq[1].node, queue.deliveries[1], queue.leases.expired) == ("quick", 2, set())
 
 
 def test_jobs_to_be_reclaimed_come_before_fresh_ones() -> None:
@@ -92,15 +92,15 @@ def test_a_new_deadline_replaces_the_old_one() -> None:
     claim(queue, [1, 2], deadline_ms=100)
     queue.extended([2], 500)
     queue.sweep(101)
-    assert (queue.expired, queue.leases[2].deadline_ms, queue.next_change_ms()) == ({1}, 500, 501)
+    assert (queue.leases.expired, queue.leases.by_seq[2].deadline_ms, queue.next_change_ms()) == ({1}, 500, 501)
 
 
 def test_extending_changes_neither_the_id_nor_the_counter() -> None:
     queue = LeaseQueue()
     claim(queue, [1])
-    lease_id = queue.leases[1].lease_id
+    lease_id = queue.leases.by_seq[1].lease_id
     queue.extended([1], 500)
-    assert (queue.leases[1].lease_id, queue.deliveries[1]) == (lease_id, 1)
+    assert (queue.leases.by_seq[1].lease_id, queue.deliveries[1]) == (lease_id, 1)
 
 
 def test_the_same_lease_extended_twice_in_a_millisecond_is_no_problem() -> None:
@@ -109,16 +109,16 @@ def test_the_same_lease_extended_twice_in_a_millisecond_is_no_problem() -> None:
     queue.extended([1], 500)
     queue.extended([1], 500)
     queue.sweep(501)
-    assert queue.expired == {1}
+    assert queue.leases.expired == {1}
 
 
 def test_a_claim_taken_back_never_happened() -> None:
     queue = LeaseQueue()
     claim(queue, [1, 2])
-    lease_id = queue.leases[1].lease_id
+    lease_id = queue.leases.by_seq[1].lease_id
     queue.forget([2])
     queue.unclaim([1, 2], lease_id)
-    assert (queue.leases, queue.deliveries, queue.choose(2, live(1))) == ({}, {}, [1])
+    assert (queue.leases.by_seq, queue.deliveries, queue.choose(2, live(1))) == ({}, {}, [1])
 
 
 def test_a_claim_taken_back_leaves_the_lease_of_the_next_holder() -> None:
@@ -126,7 +126,7 @@ def test_a_claim_taken_back_leaves_the_lease_of_the_next_holder() -> None:
     claim(queue, [1], node="first")
     claim(queue, [1], node="next")
     queue.unclaim([1], 1)
-    assert queue.leases[1].node == "next"
+    assert queue.leases.by_seq[1].node == "next"
 
 
 def test_a_stream_holds_what_was_pushed_to_it_until_it_is_acked_released_or_expired() -> None:
@@ -135,9 +135,9 @@ def test_a_stream_holds_what_was_pushed_to_it_until_it_is_acked_released_or_expi
     queue.forget([1])
     queue.released([2], 0)
     queue.extended([3], 500)
-    assert sorted(queue.held_seqs(7)) == [3, 4]
+    assert sorted(queue.leases.held_by(7)) == [3, 4]
     queue.sweep(101)
-    assert (sorted(queue.held_seqs(7)), queue.held_by(7)) == ([3], 1)
+    assert sorted(queue.leases.held_by(7)) == [3]
 
 
 def test_a_job_on_its_way_out_is_in_flight_and_nobody_gets_it() -> None:
@@ -164,21 +164,21 @@ def test_jobs_that_are_gone_leave_nothing_behind() -> None:
     queue.leave([5])
     queue.forget_below(6)
     queue.sweep(1_000)
-    assert (queue.in_flight(), queue.ready(0), queue.held_by(3), list(queue.known())) == (0, 0, 0, [])
+    assert (queue.in_flight(), queue.ready(0), len(queue.leases.held_by(3)), list(queue.known())) == (0, 0, 0, [])
 
 
 def test_what_is_above_the_floor_stays_when_a_lot_below_goes() -> None:
     queue = LeaseQueue()
     claim(queue, [1, 5_000])
     queue.forget_below(5_000)
-    assert list(queue.leases) == [5_000]
+    assert list(queue.leases.by_seq) == [5_000]
 
 
 def test_only_dead_jobs_below_the_bound_are_forgotten() -> None:
     queue = LeaseQueue()
     claim(queue, [1, 2, 9])
     queue.forget_dead(lambda seq: seq == 2, 5)
-    assert sorted(queue.leases) == [2, 9]
+    assert sorted(queue.leases.by_seq) == [2, 9]
 
 
 def test_acked_jobs_cost_nothing_while_an_old_one_is_still_there() -> None:
@@ -187,7 +187,7 @@ def test_acked_jobs_cost_nothing_while_an_old_one_is_still_there() -> None:
     for seq in range(2, 2_000):
         claim(queue, [seq], deadline_ms=1_000_000)
         queue.forget([seq])
-    assert len(queue._deadlines) < 100
+    assert len(queue.leases._deadlines) < 100
 
 
 def test_jobs_delayed_for_long_are_looked_at_once() -> None:

@@ -1,6 +1,7 @@
 """The state brought back at a start: images, the log behind them, copies no log has, and what was lost."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,15 +9,16 @@ from engine_on_a_fake_clock import record
 from logged_engine import LoggedEngine, shown
 from msgspec import structs
 
+from topics.engine import log_reading
 from topics.engine.apply import apply
 from topics.engine.block import AnyBlock
 from topics.engine.engine import Engine, Write
 from topics.engine.image import capture, image_of, load_tail
+from topics.engine.log_reading import ReadBatch
 from topics.engine.queues import Claimer
 from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
 from topics.engine.state import State
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.model.config import Discard, Durability, TopicConfig, TopicConfigPatch, TopicType
 from topics.model.gap import Gap, GapReason
 from topics.model.image import SegmentImage, TopicImage
@@ -82,7 +84,7 @@ def crashed(state: State, heads: Heads = None) -> list[Operation]:
 
 
 def read(topic: Topic, from_seq: int = 0) -> ReadBatch:
-    return topic.log.read(from_seq, EVERYTHING)
+    return log_reading.read(topic.log, from_seq, EVERYTHING)
 
 
 def no_segment(image: TopicImage, segment: SegmentImage) -> AnyBlock:
@@ -262,13 +264,22 @@ def tail_of(count: int, deleted: list[bool], **fields: object) -> Topic:
 def test_an_unsealed_segment_comes_back_as_a_block_that_can_be_written_on() -> None:
     topic = tail_of(3, [False, True, False])
     (block,) = topic.log.blocks
-    assert (topic.log.live_from(1, 10), block.flushed_count, block.unflagged, len(block)) == ([1, 3, 4], 3, [], 4)
+    assert (log_reading.live_from(topic.log, 1, 10), block.flushed_count, block.unflagged, len(block)) == (
+        [1, 3, 4],
+        3,
+        [],
+        4,
+    )
 
 
 def test_positions_before_the_earliest_seq_are_dead_without_a_flag() -> None:
     topic = tail_of(3, [False] * 3, earliest_seq=3, cap_lost_seq=2)
     (block,) = topic.log.blocks
-    assert (topic.log.live_from(1, 10), read(topic).gap, block.unflagged) == ([3, 4], Gap(1, 2, GapReason.CAP), [])
+    assert (log_reading.live_from(topic.log, 1, 10), read(topic).gap, block.unflagged) == (
+        [3, 4],
+        Gap(1, 2, GapReason.CAP),
+        [],
+    )
 
 
 # What a crash took
@@ -290,7 +301,7 @@ def test_seqs_of_a_disk_topic_that_may_have_been_given_out_are_not_given_out_aga
     operations = crashed(state, heads)
     topic = state.topics.by_name["t"]
     head_seq = 2 if gap is None else gap.gap_to
-    assert (read(topic, 2).gap, topic.log.head_seq, topic.log.live_from(1, 9)) == (gap, head_seq, [1, 2])
+    assert (read(topic, 2).gap, topic.log.head_seq, log_reading.live_from(topic.log, 1, 9)) == (gap, head_seq, [1, 2])
     told = [Restarted(topic_id=1, ts=NOW_MS, head_seq=head_seq)] if gap else []
     assert operations == told, "what is as it was needs no word"
 
@@ -336,9 +347,11 @@ def test_leases_end_with_their_process_unless_they_are_durable(durable: bool) ->
     crashed(state, {1: 3})
     queue = state.topics.by_name["q"].queue
     assert queue is not None
-    assert sorted(queue.leases) == ([1, 2] if durable else [])
+    assert sorted(queue.leases.by_seq) == ([1, 2] if durable else [])
     assert queue.deliveries == {1: 1, 2: 1}, "they were delivered all the same"
-    assert queue.choose(9, state.topics.by_name["q"].log.live_from) == ([3] if durable else [1, 2, 3])
+    assert queue.choose(9, partial(log_reading.live_from, state.topics.by_name["q"].log)) == (
+        [3] if durable else [1, 2, 3]
+    )
 
 
 def test_a_claim_of_jobs_that_were_lost_is_forgotten() -> None:
@@ -356,7 +369,7 @@ def test_a_claim_of_jobs_that_were_lost_is_forgotten() -> None:
     assert topic.queue is not None
     assert (topic.log.head_seq, topic.queue.claim_cursor, sorted(topic.queue.deliveries)) == (1, 2, [1])
     apply(state, appended(2, topic_id=topic.topic_id))
-    assert topic.queue.choose(9, topic.log.live_from) == [1, 2]
+    assert topic.queue.choose(9, partial(log_reading.live_from, topic.log)) == [1, 2]
 
 
 # Copies no log has
@@ -446,7 +459,7 @@ def test_copies_whose_originals_were_lost_leave_their_seqs_taken() -> None:
     assert [type(each) for each in operations] == [Restarted, Restarted]
     for name in "ab":
         topic = state.topics.by_name[name]
-        assert (topic.log.live_from(1, 9), topic.log.head_seq, read(topic, 1).gap) == (
+        assert (log_reading.live_from(topic.log, 1, 9), topic.log.head_seq, read(topic, 1).gap) == (
             [1],
             3,
             Gap(2, 3, GapReason.CRASH),

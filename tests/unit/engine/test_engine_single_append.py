@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from doubles.manual_journal import ManualJournal
 from topics.clock import Clock
+from topics.engine import log_reading
 from topics.engine.admission import WriteLimits
 from topics.engine.block import Block
 from topics.engine.engine import Engine, Write
@@ -100,7 +101,7 @@ class Driven:
             return [self.journal.noted()]
         log = topic.log
         options = ReadOptions(limit=1000, bytes_max=1 << 20, include_tags=True)
-        read = log.read(0, options)
+        read = log_reading.read(log, 0, options)
         return [
             self.journal.noted(),
             topic.config.durability is Durability.EPHEMERAL or self.journal.heads,

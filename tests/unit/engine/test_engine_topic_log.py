@@ -7,8 +7,10 @@ import pytest
 from engine_on_a_fake_clock import record
 
 from topics import limits
+from topics.engine import log_reading
 from topics.engine.admission import WriteLimits, admit
-from topics.engine.topic_log import ReadBatch, TopicLog
+from topics.engine.log_reading import ReadBatch
+from topics.engine.topic_log import TopicLog
 from topics.model.gap import Gap, GapReason
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
@@ -28,7 +30,7 @@ def log_of(count: int) -> TopicLog:
 
 
 def evict(log: TopicLog, records_max: int, bytes_max: int) -> None:
-    log.evict_through(log.beyond_cap(records_max, bytes_max, cold=False))
+    log.evict_through(log_reading.beyond_cap(log, records_max, bytes_max, cold=False))
 
 
 def seqs(batch: ReadBatch) -> list[int]:
@@ -36,7 +38,7 @@ def seqs(batch: ReadBatch) -> list[int]:
 
 
 def live(log: TopicLog) -> list[int]:
-    return seqs(log.read(log.earliest_seq - 1, EVERYTHING))
+    return seqs(log_reading.read(log, log.earliest_seq - 1, EVERYTHING))
 
 
 def floors(log: TopicLog) -> tuple[int, int]:
@@ -64,7 +66,7 @@ def test_a_new_log_is_empty_and_has_lost_nothing() -> None:
     log = TopicLog()
     assert (log.head_seq, log.count, log.bytes) == (0, 0, 0)
     assert floors(log) == (1, 1)
-    assert log.read(0, EVERYTHING) == ReadBatch([], 0, None, 0)
+    assert log_reading.read(log, 0, EVERYTHING) == ReadBatch([], 0, None, 0)
 
 
 def test_a_delete_moves_the_earliest_seq_alone() -> None:
@@ -222,15 +224,15 @@ def test_records_without_a_tag_match_nothing() -> None:
 
 
 def test_a_reader_that_missed_nothing_sees_no_gap() -> None:
-    assert [log_of(3).gap_at(from_seq) for from_seq in range(4)] == [None] * 4
+    assert [log_reading.gap_at(log_of(3), from_seq) for from_seq in range(4)] == [None] * 4
 
 
 def test_a_gap_reaches_from_the_reader_to_the_first_live_record() -> None:
     log = log_of(10)
     evict(log, 3, 0)
-    assert log.gap_at(0) == Gap(1, 7, GapReason.CAP)
-    assert log.gap_at(6) == Gap(7, 7, GapReason.CAP)
-    assert log.gap_at(7) is None
+    assert log_reading.gap_at(log, 0) == Gap(1, 7, GapReason.CAP)
+    assert log_reading.gap_at(log, 6) == Gap(7, 7, GapReason.CAP)
+    assert log_reading.gap_at(log, 7) is None
 
 
 def test_a_gap_covers_the_deleted_records_behind_it() -> None:
@@ -238,8 +240,8 @@ def test_a_gap_covers_the_deleted_records_behind_it() -> None:
     append(log, record(), record(tag="x"), record())
     log.delete_matching(TagMatch("x", is_prefix=False), 4)
     evict(log, 1, 0)
-    assert log.gap_at(0) == Gap(1, 2, GapReason.CAP)
-    assert log.gap_at(1) is None
+    assert log_reading.gap_at(log, 0) == Gap(1, 2, GapReason.CAP)
+    assert log_reading.gap_at(log, 1) is None
 
 
 def test_a_gap_says_cap_and_ttl_only_for_what_the_reader_missed_by_each() -> None:
@@ -247,9 +249,9 @@ def test_a_gap_says_cap_and_ttl_only_for_what_the_reader_missed_by_each() -> Non
     append(log, record(), record(), ts=2000)
     evict(log, 4, 0)  # 1 and 2 go
     log.expire(1500, wait=False)  # 3 and 4 go
-    assert log.gap_at(0) == Gap(1, 4, GapReason.MIXED)
-    assert log.gap_at(1) == Gap(2, 4, GapReason.MIXED)
-    assert log.gap_at(2) == Gap(3, 4, GapReason.TTL)
+    assert log_reading.gap_at(log, 0) == Gap(1, 4, GapReason.MIXED)
+    assert log_reading.gap_at(log, 1) == Gap(2, 4, GapReason.MIXED)
+    assert log_reading.gap_at(log, 2) == Gap(3, 4, GapReason.TTL)
 
 
 def test_a_cap_after_an_expiry_is_told_apart_too() -> None:
@@ -257,22 +259,22 @@ def test_a_cap_after_an_expiry_is_told_apart_too() -> None:
     append(log, record(), record(), ts=2000)
     log.expire(1500, wait=False)
     evict(log, 1, 0)
-    assert log.gap_at(1) == Gap(2, 3, GapReason.MIXED)
-    assert log.gap_at(2) == Gap(3, 3, GapReason.CAP)
+    assert log_reading.gap_at(log, 1) == Gap(2, 3, GapReason.MIXED)
+    assert log_reading.gap_at(log, 2) == Gap(3, 3, GapReason.CAP)
 
 
 @pytest.mark.parametrize("from_seq", [4, 5, limits.U64_MAX])
 def test_a_cursor_from_the_future_belongs_to_another_instance(from_seq: int) -> None:
     log = log_of(3)
     evict(log, 2, 0)
-    batch = log.read(from_seq, EVERYTHING)
+    batch = log_reading.read(log, from_seq, EVERYTHING)
     assert batch.gap == Gap(1, 3, GapReason.RECREATED)
     assert seqs(batch) == [2, 3]
     assert batch.next_from_seq == 3
 
 
 def test_a_cursor_into_an_empty_new_instance_is_told_so() -> None:
-    assert TopicLog().read(9, EVERYTHING) == ReadBatch([], 0, Gap(1, 0, GapReason.RECREATED), 0)
+    assert log_reading.read(TopicLog(), 9, EVERYTHING) == ReadBatch([], 0, Gap(1, 0, GapReason.RECREATED), 0)
 
 
 # Reading
@@ -280,11 +282,11 @@ def test_a_cursor_into_an_empty_new_instance_is_told_so() -> None:
 
 @pytest.mark.parametrize("from_seq", range(6))
 def test_reading_is_exclusive(from_seq: int) -> None:
-    assert seqs(log_of(5).read(from_seq, EVERYTHING)) == list(range(from_seq + 1, 6))
+    assert seqs(log_reading.read(log_of(5), from_seq, EVERYTHING)) == list(range(from_seq + 1, 6))
 
 
 def test_a_limit_ends_a_batch_at_its_last_record() -> None:
-    batch = log_of(5).read(1, ReadOptions(limit=2, bytes_max=1 << 20))
+    batch = log_reading.read(log_of(5), 1, ReadOptions(limit=2, bytes_max=1 << 20))
     assert (seqs(batch), batch.next_from_seq, batch.scanned) == ([2, 3], 3, 2)
 
 
@@ -292,7 +294,7 @@ def test_dead_records_do_not_use_up_the_limit() -> None:
     log = TopicLog()
     append(log, record(), record(tag="x"), record(tag="x"), record(), record())
     log.delete_matching(TagMatch("x", is_prefix=False), 6)
-    batch = log.read(0, ReadOptions(limit=2, bytes_max=1 << 20))
+    batch = log_reading.read(log, 0, ReadOptions(limit=2, bytes_max=1 << 20))
     assert (seqs(batch), batch.next_from_seq) == ([1, 4], 4)
 
 
@@ -300,36 +302,36 @@ def test_dead_records_at_the_end_are_passed() -> None:
     log = TopicLog()
     append(log, record(), record(tag="x"))
     log.delete_matching(TagMatch("x", is_prefix=False), 3)
-    assert log.read(0, EVERYTHING).next_from_seq == 2
+    assert log_reading.read(log, 0, EVERYTHING).next_from_seq == 2
 
 
 def test_a_readers_own_records_use_up_the_limit_and_move_the_cursor() -> None:
     log = TopicLog()
     append(log, record(node="me"), record(node="me"), record(node="you"), record())
     own = ReadOptions(limit=2, bytes_max=1 << 20, own_nodes=frozenset({"me"}))
-    assert log.read(0, own)[:2] == ([], 2)
-    assert seqs(log.read(2, own)) == [3, 4]
+    assert log_reading.read(log, 0, own)[:2] == ([], 2)
+    assert seqs(log_reading.read(log, 2, own)) == [3, 4]
 
 
 def test_several_identities_can_be_left_out() -> None:
     log = TopicLog()
     append(log, record(node="a"), record(node="b"), record(node="A"), record())
-    assert seqs(log.read(0, EVERYTHING._replace(own_nodes=frozenset({"a", "b"})))) == [3, 4]
+    assert seqs(log_reading.read(log, 0, EVERYTHING._replace(own_nodes=frozenset({"a", "b"})))) == [3, 4]
 
 
 def test_a_byte_budget_ends_a_batch_before_the_record_that_does_not_fit() -> None:
     log = log_of(3)
-    size = len(log.read(0, EVERYTHING).fragments[0])
-    batch = log.read(0, ReadOptions(limit=10, bytes_max=2 * size))
+    size = len(log_reading.read(log, 0, EVERYTHING).fragments[0])
+    batch = log_reading.read(log, 0, ReadOptions(limit=10, bytes_max=2 * size))
     assert (seqs(batch), batch.next_from_seq) == ([1, 2], 2)
-    batch = log.read(0, ReadOptions(limit=10, bytes_max=2 * size - 1))
+    batch = log_reading.read(log, 0, ReadOptions(limit=10, bytes_max=2 * size - 1))
     assert (seqs(batch), batch.next_from_seq) == ([1], 1)
 
 
 def test_a_record_larger_than_the_budget_comes_alone() -> None:
     log = TopicLog()
     append(log, record(b'"%b"' % (b"x" * 500)), record())
-    batch = log.read(0, ReadOptions(limit=10, bytes_max=10))
+    batch = log_reading.read(log, 0, ReadOptions(limit=10, bytes_max=10))
     assert (seqs(batch), batch.next_from_seq) == ([1], 1)
 
 
@@ -339,7 +341,7 @@ def test_own_records_before_a_large_one_do_not_hold_the_reader_back() -> None:
     options = ReadOptions(limit=10, bytes_max=10, own_nodes=frozenset({"me"}))
     cursor, found = 0, []
     while cursor < log.head_seq:
-        batch = log.read(cursor, options)
+        batch = log_reading.read(log, cursor, options)
         assert batch.next_from_seq > cursor
         cursor = batch.next_from_seq
         found += seqs(batch)
@@ -349,8 +351,8 @@ def test_own_records_before_a_large_one_do_not_hold_the_reader_back() -> None:
 def test_the_budget_counts_what_is_rendered() -> None:
     log = TopicLog()
     append(log, *[record(meta=b'{"k":"%b"}' % (b"x" * 300))] * 4)
-    assert len(log.read(0, ReadOptions(10, 500)).fragments) == 1
-    assert len(log.read(0, ReadOptions(10, 500, include_meta=False)).fragments) == 4
+    assert len(log_reading.read(log, 0, ReadOptions(10, 500)).fragments) == 1
+    assert len(log_reading.read(log, 0, ReadOptions(10, 500, include_meta=False)).fragments) == 4
 
 
 @pytest.mark.parametrize(
@@ -365,7 +367,7 @@ def test_the_budget_counts_what_is_rendered() -> None:
 def test_a_record_is_rendered_byte_for_byte(include_tags: bool, include_meta: bool, text: bytes) -> None:
     log = TopicLog()
     append(log, record(b'{"a": 1.0}', tag='x"y', node="n", meta=b'{"k": "v"}'), record(b"null"))
-    batch = log.read(0, EVERYTHING._replace(include_tags=include_tags, include_meta=include_meta))
+    batch = log_reading.read(log, 0, EVERYTHING._replace(include_tags=include_tags, include_meta=include_meta))
     assert batch.fragments == [text, b'{"$seq":2,"$ts":1000,"data":null}']
 
 
@@ -373,7 +375,7 @@ def test_renderings_stay_right_beside_dead_records() -> None:
     log = TopicLog()
     append(log, record(tag="gone", meta=b"{}"), record(tag="a", meta=b'{"k":"v"}'), record(), record(tag="b"))
     log.delete_matching(TagMatch("gone", is_prefix=False), 5)
-    batch = log.read(0, EVERYTHING._replace(include_tags=True, include_meta=False))
+    batch = log_reading.read(log, 0, EVERYTHING._replace(include_tags=True, include_meta=False))
     assert batch.fragments == [
         b'{"$seq":2,"$ts":1000,"data":0,"$tag":"a"}',
         b'{"$seq":3,"$ts":1000,"data":0}',
@@ -385,7 +387,7 @@ def test_renderings_stay_right_beside_dead_records() -> None:
 
 
 def test_a_read_goes_on_over_the_end_of_a_block(three_blocks: TopicLog) -> None:
-    batch = three_blocks.read(9_998, ReadOptions(limit=5, bytes_max=1 << 20))
+    batch = log_reading.read(three_blocks, 9_998, ReadOptions(limit=5, bytes_max=1 << 20))
     assert (seqs(batch), batch.next_from_seq) == ([9_999, 10_000, 10_001, 10_002, 10_003], 10_003)
 
 
@@ -393,7 +395,7 @@ def test_a_read_goes_on_over_the_end_of_a_block(three_blocks: TopicLog) -> None:
 def test_every_record_of_many_blocks_is_read_once(three_blocks: TopicLog, limit: int) -> None:
     cursor, found = 0, []
     while cursor < three_blocks.head_seq:
-        batch = three_blocks.read(cursor, ReadOptions(limit, 1 << 30))
+        batch = log_reading.read(three_blocks, cursor, ReadOptions(limit, 1 << 30))
         assert batch.next_from_seq > cursor
         found += seqs(batch)
         cursor = batch.next_from_seq
@@ -401,15 +403,15 @@ def test_every_record_of_many_blocks_is_read_once(three_blocks: TopicLog, limit:
 
 
 def test_a_byte_budget_may_end_exactly_with_a_block(three_blocks: TopicLog) -> None:
-    last = three_blocks.read(9_999, ReadOptions(1, 1 << 20)).fragments[0]
-    batch = three_blocks.read(9_999, ReadOptions(10, len(last)))
+    last = log_reading.read(three_blocks, 9_999, ReadOptions(1, 1 << 20)).fragments[0]
+    batch = log_reading.read(three_blocks, 9_999, ReadOptions(10, len(last)))
     assert (seqs(batch), batch.next_from_seq) == ([10_000], 10_000)
 
 
 def test_a_byte_budget_carries_over_into_the_next_block(three_blocks: TopicLog) -> None:
-    size = sum(map(len, three_blocks.read(9_998, ReadOptions(3, 1 << 20)).fragments))
-    assert seqs(three_blocks.read(9_998, ReadOptions(10, size))) == [9_999, 10_000, 10_001]
-    assert seqs(three_blocks.read(9_998, ReadOptions(10, size - 1))) == [9_999, 10_000]
+    size = sum(map(len, log_reading.read(three_blocks, 9_998, ReadOptions(3, 1 << 20)).fragments))
+    assert seqs(log_reading.read(three_blocks, 9_998, ReadOptions(10, size))) == [9_999, 10_000, 10_001]
+    assert seqs(log_reading.read(three_blocks, 9_998, ReadOptions(10, size - 1))) == [9_999, 10_000]
 
 
 def test_caps_cut_through_blocks_to_the_record() -> None:
@@ -427,7 +429,7 @@ def test_a_cap_at_the_edge_of_a_block_is_exact(kept: int) -> None:
     log = long_log()
     evict(log, kept, 0)
     assert (log.count, log.earliest_seq) == (kept, 25_001 - kept)
-    assert log.gap_at(0) == (None if kept == 25_000 else Gap(1, 25_000 - kept, GapReason.CAP))
+    assert log_reading.gap_at(log, 0) == (None if kept == 25_000 else Gap(1, 25_000 - kept, GapReason.CAP))
 
 
 def test_expiry_drops_whole_blocks() -> None:
@@ -450,9 +452,9 @@ def test_dead_blocks_in_the_middle_are_read_across_in_silence() -> None:
     append(log, *[record(tag="x")] * limits.SEGMENT_EVENTS_MAX)
     append(log, record())
     assert log.delete_matching(TagMatch("x", is_prefix=False), log.head_seq + 1) == 29_999
-    batch = log.read(0, ReadOptions(10, 1 << 20))
+    batch = log_reading.read(log, 0, ReadOptions(10, 1 << 20))
     assert (seqs(batch), batch.gap, batch.next_from_seq) == ([1, 30_001], None, 30_001)
-    batch = log.read(15_000, ReadOptions(10, 1 << 20))
+    batch = log_reading.read(log, 15_000, ReadOptions(10, 1 << 20))
     assert (seqs(batch), batch.gap) == ([30_001], None)
     assert log.delete_before(15_000) == 1
     assert floors(log) == (1, 30_001)
@@ -487,7 +489,7 @@ def test_a_cursor_at_a_time_is_behind_the_last_older_record_and_before_what_a_cr
     log.lose(5, 8)
     append(log, record(), ts=40)
     log.lose(10, 12)
-    assert log.cursor_at(ts) == cursor
+    assert log_reading.cursor_at(log, ts) == cursor
 
 
 def test_without_records_only_times_that_may_be_lost_are_before_the_head() -> None:
@@ -495,4 +497,4 @@ def test_without_records_only_times_that_may_be_lost_are_before_the_head() -> No
     append(log, record(), record(), ts=10)
     evict(log, 1, 0)
     log.delete_before(3)
-    assert [log.cursor_at(ts) for ts in (5, 10, 11)] == [0, 0, 2]
+    assert [log_reading.cursor_at(log, ts) for ts in (5, 10, 11)] == [0, 0, 2]

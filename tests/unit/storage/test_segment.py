@@ -17,6 +17,7 @@ from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_tags import TagTable, encode_tags
 from topics.storage.segment_writer import SegmentAppender, remove_segment, rewrite_sidecars
+from topics.storage.verify_segment import segment_problems
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 
 DIRECTORY = "/topics/0000000A"
@@ -84,15 +85,16 @@ def test_the_tag_table_has_the_documented_bytes() -> None:
 
 
 def test_records_read_back() -> None:
-    reader = SegmentReader(sealed(), DIRECTORY, 5)
+    disk = sealed()
+    reader = SegmentReader(disk, DIRECTORY, 5)
     assert (reader.first_seq, reader.last_seq, reader.count) == (5, 9, 5)
     assert reader.slices(0, 5) == expected(RECORDS)
     assert reader.slices(1, 3) == expected(RECORDS)[1:3]
     assert reader.slices(3, 99) == expected(RECORDS)[3:]
     assert reader.slices(3, 3) == []
     assert [reader.record(position) for position in range(5)] == expected(RECORDS)
-    assert not reader.index_rebuilt
-    assert list(reader.verify()) == []
+    assert not reader.index.rebuilt
+    assert list(segment_problems(disk, reader)) == []
 
 
 def test_the_same_bytes_are_read_from_a_real_disk(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_the_same_bytes_are_read_from_a_real_disk(tmp_path: Path) -> None:
     sealed(real, directory)
     reader = SegmentReader(real, directory, 5)
     assert reader.slices(0, 5) == expected(RECORDS)
-    assert real.read(reader.data_path) == sealed().read(DATA)
+    assert real.read(reader.data.path) == sealed().read(DATA)
     reader.flag_deleted([1])
     assert reader.slices(0, 5) == [record for record in expected(RECORDS) if record[0] != 6]
     assert {path.stat().st_mode & 0o777 for path in Path(directory).iterdir()} == {0o600}
@@ -159,7 +161,7 @@ def test_whatever_was_written_reads_back(first_seq: int, records: list[SegmentIn
     appender.seal()
     reader = SegmentReader(disk, DIRECTORY, first_seq)
     assert reader.slices(0, len(records)) == expected(records, first_seq)
-    assert list(reader.verify()) == []
+    assert list(segment_problems(disk, reader)) == []
 
 
 # Deletes
@@ -172,13 +174,14 @@ def test_a_flagged_record_is_skipped_and_stays_flagged_after_a_power_cut() -> No
     before = disk.read(DATA)
     reader.flag_deleted([0, 3])
     reader.flag_deleted([3])
-    for found in (reader, SegmentReader(disk.crash_drop_all(), DIRECTORY, 5)):
+    after = disk.crash_drop_all()
+    for found_on, found in ((disk, reader), (after, SegmentReader(after, DIRECTORY, 5))):
         assert [found.deleted(position) for position in range(5)] == [True, False, False, True, False]
         assert found.deleted_bitmap == bytearray([0b1001])
         assert [record[0] for record in found.slices(0, 5)] == [6, 7, 9]
         assert found.slices(0, 5, with_deleted=True) == expected(RECORDS)
         assert found.record(3) == expected(RECORDS)[3]
-        assert list(found.verify()) == []
+        assert list(segment_problems(found_on, found)) == []
     changed = [at for at, byte in enumerate(disk.read(DATA)) if byte != before[at]]
     assert len(changed) == 2
     assert {disk.read(DATA)[at] for at in changed} == {0xD5}
@@ -191,7 +194,7 @@ def test_any_other_delete_byte_is_live_and_reported() -> None:
     reader = SegmentReader(disk, DIRECTORY, 5)
     assert not reader.deleted(0)
     assert reader.slices(0, 1) == expected(RECORDS)[:1]
-    assert [(problem.path, problem.offset) for problem in reader.verify()] == [(DATA, end)]
+    assert [(problem.path, problem.offset) for problem in segment_problems(disk, reader)] == [(DATA, end)]
 
 
 def test_a_failed_flag_is_a_failed_disk() -> None:
@@ -214,9 +217,9 @@ def test_a_missing_or_wrong_index_is_rebuilt_from_the_data() -> None:
         disk.remove(INDEX)
         disk.create(INDEX).write(wrong)
         reader = SegmentReader(disk, DIRECTORY, 5)
-        assert reader.index_rebuilt
+        assert reader.index.rebuilt
         assert reader.slices(0, 5) == expected(RECORDS)
-        assert next(problem.path for problem in reader.verify()) == INDEX
+        assert next(problem.path for problem in segment_problems(disk, reader)) == INDEX
     disk.remove(INDEX)
     assert SegmentReader(disk, DIRECTORY, 5).slices(2, 4) == expected(RECORDS)[2:4]
 
@@ -233,7 +236,7 @@ def test_a_missing_or_damaged_tag_table_is_rebuilt_from_the_data() -> None:
         reader = SegmentReader(disk, DIRECTORY, 5)
         assert reader.find_tag(b"a:1") == [0, 4]
         assert reader.tags_rebuilt
-        assert [problem.path for problem in reader.verify()] == [TAGS]
+        assert [problem.path for problem in segment_problems(disk, reader)] == [TAGS]
 
 
 def test_sidecars_are_written_anew_from_the_data() -> None:
@@ -310,7 +313,9 @@ def test_no_flipped_bit_of_the_index_changes_what_is_read() -> None:
         assert reader.slices(0, 5) == expected(RECORDS)
         assert read_each(disk) == expected(RECORDS)
         assert [reader.ts(position) for position in range(5)] == [100, 100, 107, 110, 110]
-        assert [(problem.path, problem.offset) for problem in reader.verify()] == [(INDEX, at // 20 * 20)]
+        assert [(problem.path, problem.offset) for problem in segment_problems(disk, reader)] == [
+            (INDEX, at // 20 * 20)
+        ]
 
     flip_every_bit(INDEX, check)
 
@@ -320,7 +325,7 @@ def test_no_flipped_bit_of_the_tag_table_changes_what_is_found() -> None:
         reader = SegmentReader(disk, DIRECTORY, 5)
         assert reader.find_tag(b"a:1") == [0, 4]
         assert reader.find_tag_prefix(b"a") == [0, 1, 4]
-        assert [problem.path for problem in reader.verify()] == [TAGS]
+        assert [problem.path for problem in segment_problems(disk, reader)] == [TAGS]
 
     flip_every_bit(TAGS, check)
 
@@ -330,7 +335,7 @@ def test_verify_goes_on_after_a_damaged_record() -> None:
     ends = frame_ends()
     for position in (1, 3):
         overwrite(disk, DATA, ends[position] - 10, b"\xff")
-    problems = list(SegmentReader(disk, DIRECTORY, 5).verify())
+    problems = list(segment_problems(disk, SegmentReader(disk, DIRECTORY, 5)))
     assert [(problem.path, problem.offset) for problem in problems] == [(DATA, ends[0]), (DATA, ends[2])]
 
 
@@ -404,7 +409,7 @@ def test_an_empty_segment_reads_as_empty() -> None:
     assert reader.slices(0, 1) == []
     assert reader.find_tag(b"x") == []
     assert reader.bisect_ts(0) == 0
-    assert list(reader.verify()) == []
+    assert list(segment_problems(disk, reader)) == []
 
 
 def test_a_segment_is_not_created_over_another() -> None:
@@ -459,6 +464,7 @@ def test_a_crash_at_every_call_keeps_what_was_flushed_and_loses_no_sealed_record
                 again = SegmentAppender.reopen(after, DIRECTORY, 5, work.flushed_bytes)
                 again.append(RECORDS[work.flushed :])
                 again.seal()
-                reader = SegmentReader(after.crash_drop_all(), DIRECTORY, 5)
+                durable = after.crash_drop_all()
+                reader = SegmentReader(durable, DIRECTORY, 5)
                 assert reader.slices(0, 9, with_deleted=True) == expected(RECORDS)
-                assert list(reader.verify()) == []
+                assert list(segment_problems(durable, reader)) == []

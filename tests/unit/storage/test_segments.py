@@ -62,7 +62,7 @@ def test_a_segment_that_is_gone_is_closed(disk: FakeDisk) -> None:
 
 def test_a_cold_segment_is_read_from_the_cold_tier(disk: FakeDisk) -> None:
     reader = segments_of(disk).reader(TOPIC_ID, 1, cold=True)
-    assert reader.data_path.startswith(COLD)
+    assert reader.data.path.startswith(COLD)
     assert len(reader.slices(0, 100)) == len(RECORDS)
 
 
@@ -97,7 +97,7 @@ def test_a_fetched_segment_needs_the_cold_tier_no_more(disk: FakeDisk) -> None:
 
 
 def test_cold_segments_at_hand_are_bounded_by_their_bytes(disk: FakeDisk) -> None:
-    size = reader_of(disk, COLD, 1).data_bytes
+    size = reader_of(disk, COLD, 1).data.size
     segments = segments_of(disk, cold_bytes_max=2 * size)
     for first_seq in (1, 11):
         segments.reader(TOPIC_ID, first_seq, cold=True)
@@ -116,7 +116,7 @@ def test_one_cold_segment_is_kept_however_large_it_is(disk: FakeDisk) -> None:
 
 def test_a_segment_fetched_twice_counts_once(disk: FakeDisk) -> None:
     """A caller who could wait fetched it while it was being fetched for others."""
-    size = reader_of(disk, COLD, 1).data_bytes
+    size = reader_of(disk, COLD, 1).data.size
     segments = segments_of(disk, cold_bytes_max=2 * size)
     reader = segments.reader(TOPIC_ID, 1, cold=True)
     for _ in range(5):

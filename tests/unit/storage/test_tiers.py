@@ -81,7 +81,7 @@ def test_a_cold_copy_is_whole_and_durable() -> None:
     tiers(disk, segments=0).relocate(TOPIC_ID, mapping(segment(1)))
     after = disk.crash_drop_all()
     reader = reader_of(after, COLD, 1)
-    assert (len(reader.slices(0, 100)), reader.index_rebuilt, reader.find_tag(b"b"), reader.tags_rebuilt) == (
+    assert (len(reader.slices(0, 100)), reader.index.rebuilt, reader.find_tag(b"b"), reader.tags_rebuilt) == (
         len(RECORDS),
         False,
         [3],

@@ -18,8 +18,8 @@ from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Busy
+from topics.engine.log_reading import ReadBatch
 from topics.engine.topic import Topic
-from topics.engine.topic_log import ReadBatch
 from topics.errors import InvalidRequest, Throttled
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
