@@ -114,23 +114,21 @@ class ModelTopic:
         return self.reject and bool(too_many or too_large)
 
     def append(self, records: list[ModelRecord]) -> None:
+        self.expire(records[0].ts)  # its time is the time of the log, also where the clock was set back
         self.live.update((record.seq, record) for record in records)
         self.head += len(records)
         self.last_ts = records[0].ts
         self.evict()
 
     def remembered(self, key: str, now_ms: int) -> tuple[int, int] | None:
-        """The first seq and count of the write this key stands for. A clock that steps back stands still."""
-        self.keys_latest_ms = max(self.keys_latest_ms, now_ms)
-        if key not in self.keys:
-            return None
-        first_seq, count, at_ms = self.keys[key]
-        if self.keys_latest_ms - at_ms >= self.window_ms:
-            del self.keys[key]
-            return None
-        return first_seq, count
+        """The first seq and count of the write this key stands for. Never earlier than the last write with a key."""
+        now_ms = max(self.keys_latest_ms, now_ms)
+        self.keys = {key: write for key, write in self.keys.items() if now_ms - write[2] < self.window_ms}
+        return self.keys[key][:2] if key in self.keys else None
 
-    def remember(self, key: str, first_seq: int, count: int) -> None:
+    def remember(self, key: str, first_seq: int, count: int, ts: int) -> None:
+        """A key is as old as its write."""
+        self.keys_latest_ms = max(self.keys_latest_ms, ts)
         self.keys[key] = (first_seq, count, self.keys_latest_ms)
 
     def delete(self, before_seq: int | None, eq: str | None, prefix: str | None) -> int:

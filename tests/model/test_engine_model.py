@@ -102,7 +102,7 @@ class EngineAgainstModel(RuleBasedStateMachine):
         assert (appended.first_seq, appended.record_count) == (model.head + 1, len(records))
         assert (appended.deduped, appended.created) == (False, created)
         if key is not None:
-            model.remember(key, model.head + 1, len(records))
+            model.remember(key, model.head + 1, len(records), stamped[0].ts)
         model.append(stamped)
         self.models[topic] = model
 
