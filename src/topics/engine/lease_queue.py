@@ -242,12 +242,14 @@ class LeaseQueue:
     def unclaim(self, seqs: Iterable[int], lease_id: int) -> None:
         """Takes back a claim that could not be made durable: it never happened."""
         for seq in seqs:
+            if seq not in self.deliveries:
+                continue
+            self.deliveries[seq] -= 1
+            if not self.deliveries[seq]:
+                del self.deliveries[seq]
             lease = self.leases.by_seq.get(seq)
-            if lease is not None and lease.lease_id == lease_id:
+            if lease is not None and lease.lease_id == lease_id:  # else it was given back meanwhile
                 self.leases.end(seq)
-                self.deliveries[seq] -= 1
-                if not self.deliveries[seq]:
-                    del self.deliveries[seq]
                 self._reclaim(seq)
 
     def released(self, seqs: Iterable[int], ready_ms: int) -> None:
