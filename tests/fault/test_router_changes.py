@@ -159,6 +159,21 @@ def write_to_each(at: Killable, names: str, suffix: str) -> None:
         at.readings(names)
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_copies_made_before_a_chain_was_closed_to_a_cycle_count_no_hops(at: Killable, shards: int) -> None:
+    """They are in no log when the router closes it, and are folded as what they were: copies on a chain."""
+    for source, dest in ("ab", "bc", "cd"):
+        at.route(source, dest)
+    at.write("a", "a1", "a2")
+    at.readings("abcd")
+    at.route("d", "a", CYCLIC)
+    write_to_each(at, "abcd", "3")
+    before = at.readings("abcd")
+    assert [len(reading.records) for reading in before.values()] == [6, 6, 6, 6]
+    at.kill(shards)
+    assert at.readings("abcd") == before
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_copies_made_on_a_cycle_are_kept_when_it_was_opened_since(at: Killable, checkpoint: bool) -> None:
     at.route("k", "l")
