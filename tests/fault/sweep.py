@@ -34,17 +34,31 @@ def run_until(seed: int, operations: int, call: int, *, applied: bool = False, t
 
 def calls_of(seed: int, operations: int) -> int:
     """How many mutating calls the workload makes when nothing happens to it."""
+    return _whole_run(seed, operations).mutating_calls
+
+
+def writes_of(seed: int, operations: int) -> list[int]:
+    """Which of these calls write bytes, and so can be torn."""
+    return _whole_run(seed, operations).write_calls
+
+
+def _whole_run(seed: int, operations: int) -> FakeDisk:
     disk = FakeDisk()
     Workload(disk, seed).run(operations)
-    return disk.mutating_calls
+    return disk
 
 
 def survivors(disk: FakeDisk, call: int) -> Iterator[tuple[str, FakeDisk]]:
-    """What a restart may find: a killed process, the worst power cut, and some between."""
+    """What a restart may find: a killed process, the worst power cut, and those between that differ from it."""
     yield "killed", disk.crash_keep_all()
-    yield "power cut", disk.crash_drop_all()
+    worst = disk.crash_drop_all()
+    found = [worst.dump()]
+    yield "power cut", worst
     for seed in SURVIVOR_SEEDS:
-        yield f"power cut {seed}", disk.crash(1000 * call + seed)
+        between = disk.crash(1000 * call + seed)
+        if (files := between.dump()) not in found:
+            found.append(files)
+            yield f"power cut {seed}", between
 
 
 def recovered(disk: FakeDisk, workload: Workload, shards: int) -> SimulatedServer:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from fault.sweep import EXHAUSTIVE, TORN_BYTES, calls_of, check_recovery, run_until, survivors
+from fault.sweep import EXHAUSTIVE, TORN_BYTES, calls_of, check_recovery, run_until, survivors, writes_of
 from fault.workload import Workload, WorkloadEnded
 from topics.errors import ConfigurationError, StorageFailed
 from topics.storage.errors import DiskFailed
@@ -40,7 +40,9 @@ def test_a_crash_before_or_after_any_call_breaks_no_promise(seed: int, applied: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_crash_within_a_write_breaks_no_promise(seed: int, tried: "Counter[str]") -> None:
-    for number, call in enumerate(sample(calls_of(seed, OPERATIONS), CRASHES_PER_SEED)):
+    writes = writes_of(seed, OPERATIONS)
+    for number, index in enumerate(sample(len(writes), CRASHES_PER_SEED)):
+        call = writes[index - 1]
         for torn_bytes in TORN_BYTES if EXHAUSTIVE else TORN_BYTES[number % len(TORN_BYTES) :][:1]:
             workload = run_until(seed, OPERATIONS, call, torn_bytes=torn_bytes)
             for _, disk in survivors(workload.disk, call):

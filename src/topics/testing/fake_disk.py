@@ -11,7 +11,8 @@ It keeps apart what was written and what is durable, with exactly the promises `
 - `fail_at(n, …)` makes the n-th mutating call raise an `OSError`; a failed sync loses the bytes it should
   have kept, as kernels do; `stop_at(n, …)` ends the world there with `SimulatedCrash`.
 
-Mutating calls are counted from 1 in `mutating_calls`. The same calls and the same seed give the same bytes.
+Mutating calls are counted from 1 in `mutating_calls`; `write_calls` says which of them wrote bytes. The same calls
+and the same seed give the same bytes.
 """
 
 import errno
@@ -213,6 +214,8 @@ class _Mutation:
         if disk.stopped:
             raise SimulatedCrash
         disk.mutating_calls += 1
+        if self._write is not None:
+            disk.write_calls.append(disk.mutating_calls)
         fault = disk.fault_of_this_call()
         if fault is None:
             return
@@ -240,6 +243,7 @@ class FakeDisk:
 
     def __init__(self) -> None:
         self.mutating_calls = 0
+        self.write_calls: list[int] = []
         self.stopped = False
         self.locked: set[str] = set()
         self._tree = _Tree()
