@@ -156,8 +156,15 @@ def test_the_port_file_appears_whole(commands: Commands) -> None:
 
 
 def test_options_win_over_the_environment(commands: Commands) -> None:
-    server = commands.serve("--port", "0", TOPICS_PORT="1")
+    server = commands.serve("--port", "0", TOPICS_PORT="1", TOPICS_HOST="127.0.0.1:1")
     assert server.listening().port > 1
+
+
+def test_a_service_named_topics_in_kubernetes_does_not_stop_a_start(commands: Commands) -> None:
+    server = commands.serve(TOPICS_HOST="127.0.0.1:0", TOPICS_PORT="tcp://10.96.7.3:4000")
+    server.listening()
+    assert "WARNING" in server.log
+    assert "TOPICS_PORT=tcp://10.96.7.3:4000 is not a setting" in server.log
 
 
 def test_a_server_that_asks_for_no_keys_says_so_loudly(commands: Commands) -> None:

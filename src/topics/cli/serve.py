@@ -4,7 +4,7 @@ import argparse
 import os
 
 from topics.server.lifecycle import serve
-from topics.server.settings import read_settings
+from topics.server.settings import read_settings, split_address
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,6 +23,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.TOPICS_PORT is not None and args.TOPICS_HOST is None and "TOPICS_HOST" in os.environ:
+        # A port in the environment's TOPICS_HOST wins over TOPICS_PORT, but not over the option.
+        os.environ["TOPICS_HOST"], _ = split_address(os.environ["TOPICS_HOST"].strip())
     for variable, value in vars(args).items():
         if variable.startswith("TOPICS_") and value is not None:
             os.environ[variable] = value

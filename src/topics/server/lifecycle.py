@@ -118,6 +118,8 @@ async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Se
 
 
 def _warn(settings: Settings) -> None:
+    for warning in settings.warnings:
+        log.warning("%s", warning)
     if not settings.keys:
         log.warning(
             "no TOPICS_API_KEYS: authentication is OFF, everybody who reaches %s may do everything",

@@ -4,6 +4,7 @@ A value the server cannot use refuses to start, naming the variable and what it 
 """
 
 import os
+import re
 from collections.abc import MutableMapping
 from ipaddress import ip_address
 
@@ -14,6 +15,7 @@ from topics.api.auth import KeyStore, parse_keys
 from topics.errors import ConfigurationError
 
 _DIGITS_MAX = 20
+_SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://", re.IGNORECASE)
 _BOOLEANS = {
     "1": True,
     "true": True,
@@ -66,6 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     sse_connections_per_key_max: int
     inflight_per_key_max: int
     total_bytes_max: int
+    warnings: tuple[str, ...] = ()  # for the log, which does not exist yet when the settings are read
 
     @property
     def is_loopback(self) -> bool:
@@ -82,9 +85,18 @@ class _Environment:
 
     def __init__(self, values: MutableMapping[str, str]) -> None:
         self._values = values
+        self.warnings: list[str] = []
 
     def text(self, name: str, default: str) -> str:
-        return self._values.get(name, "").strip() or default
+        value = self._values.get(name, "").strip()
+        if _SERVICE_LINK.match(value):
+            self.warnings.append(
+                f"{name}={value[:80]} is not a setting but the address of a service named `topics`, as Kubernetes and "
+                "Docker put it there: ignored. To be rid of this warning, set enableServiceLinks: false in the pod, or "
+                "give the service another name"
+            )
+            return default
+        return value or default
 
     def boolean(self, name: str) -> bool:
         value = self.text(name, "0").lower()
@@ -141,6 +153,7 @@ def read_settings(environment: MutableMapping[str, str] | None = None) -> Settin
         ),
         inflight_per_key_max=env.number("TOPICS_MAX_INFLIGHT_PER_KEY", limits.INFLIGHT_PER_KEY_MAX, 0),
         total_bytes_max=env.number("TOPICS_MAX_TOTAL_BYTES", limits.TOTAL_BYTES_MAX, 0),
+        warnings=tuple(env.warnings),
     )
     if not settings.is_loopback and not settings.keys and not settings.allow_insecure_no_auth:
         raise ConfigurationError(
@@ -152,15 +165,20 @@ def read_settings(environment: MutableMapping[str, str] | None = None) -> Settin
 
 
 def _read_address(env: _Environment) -> tuple[str, int]:
-    """TOPICS_HOST may also be host:port (an IPv6 address then in brackets); TOPICS_PORT wins."""
-    host = env.text("TOPICS_HOST", "127.0.0.1")
-    port = 4000
-    before, separator, after = host.rpartition(":")
-    if separator and (":" not in before or (before.startswith("[") and before.endswith("]"))):
-        if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS_MAX and int(after) <= limits.U16_MAX):
-            raise ConfigurationError(f"TOPICS_HOST={host!r}: the part after ':' is not a port")
-        host, port = before, int(after)
-    return host.strip("[]"), env.number("TOPICS_PORT", port, 0, limits.U16_MAX)
+    """TOPICS_HOST may also be host:port (an IPv6 address then in brackets); it wins over TOPICS_PORT."""
+    port = env.number("TOPICS_PORT", 4000, 0, limits.U16_MAX)
+    host, port_of_host = split_address(env.text("TOPICS_HOST", "127.0.0.1"))
+    return host, port if port_of_host is None else port_of_host
+
+
+def split_address(text: str) -> tuple[str, int | None]:
+    """The host in a TOPICS_HOST, without brackets, and the port if it has one."""
+    before, separator, after = text.rpartition(":")
+    if not separator or (":" in before and not (before.startswith("[") and before.endswith("]"))):
+        return text.strip("[]"), None
+    if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS_MAX and int(after) <= limits.U16_MAX):
+        raise ConfigurationError(f"TOPICS_HOST={text!r}: the part after ':' is not a port")
+    return before.strip("[]"), int(after)
 
 
 def _read_log_level(env: _Environment) -> str:

@@ -120,7 +120,8 @@ def test_a_text_has_its_default(variable: str, field: str, default: str) -> None
         ({}, ("127.0.0.1", 4000)),
         ({"TOPICS_HOST": "localhost"}, ("localhost", 4000)),
         ({"TOPICS_HOST": "127.0.0.1:7000"}, ("127.0.0.1", 7000)),
-        ({"TOPICS_HOST": "127.0.0.1:7000", "TOPICS_PORT": "8000"}, ("127.0.0.1", 8000)),
+        ({"TOPICS_HOST": "127.0.0.1:7000", "TOPICS_PORT": "8000"}, ("127.0.0.1", 7000)),
+        ({"TOPICS_HOST": "[::1]:0", "TOPICS_PORT": "8000"}, ("::1", 0)),
         ({"TOPICS_HOST": "::1"}, ("::1", 4000)),
         ({"TOPICS_HOST": "[::1]"}, ("::1", 4000)),
         ({"TOPICS_HOST": "[::1]:7000"}, ("::1", 7000)),
@@ -155,6 +156,43 @@ def test_any_address_is_allowed_with_keys() -> None:
 
 def test_any_address_is_allowed_when_insisted_on() -> None:
     assert not settings(TOPICS_HOST="0.0.0.0", TOPICS_ALLOW_INSECURE_NO_AUTH="1").keys
+
+
+# A service of the name topics
+
+
+@pytest.mark.parametrize("link", ["tcp://10.96.7.3:4000", "udp://10.96.7.3:53", "TCP://[fd00::3]:4000"])
+def test_the_port_that_kubernetes_injects_for_a_service_is_ignored_with_a_warning(link: str) -> None:
+    read = settings(
+        TOPICS_PORT=link,
+        TOPICS_SERVICE_HOST="10.96.7.3",
+        TOPICS_SERVICE_PORT="4000",
+        TOPICS_PORT_4000_TCP=link,
+        TOPICS_PORT_4000_TCP_PROTO="tcp",
+        TOPICS_PORT_4000_TCP_PORT="4000",
+        TOPICS_PORT_4000_TCP_ADDR="10.96.7.3",
+    )
+    assert (read.host, read.port) == ("127.0.0.1", 4000)
+    (warning,) = read.warnings
+    assert warning.startswith(f"TOPICS_PORT={link} ")
+    assert "enableServiceLinks: false" in warning
+
+
+@pytest.mark.parametrize(("variable", "field", "default", "smallest", "largest"), NUMBERS)
+def test_no_setting_takes_the_address_of_a_service_for_its_value(
+    variable: str, field: str, default: int, smallest: int, largest: int
+) -> None:
+    read = settings(**{variable: "tcp://10.96.7.3:4000"})
+    assert getattr(read, field) == default
+    assert read.warnings
+
+
+def test_a_port_in_the_host_is_used_beside_the_address_of_a_service() -> None:
+    assert settings(TOPICS_HOST="127.0.0.1:7000", TOPICS_PORT="tcp://10.96.7.3:4000").port == 7000
+
+
+def test_ordinary_settings_warn_of_nothing() -> None:
+    assert settings(TOPICS_PORT="7000").warnings == ()
 
 
 # Keys
