@@ -7,6 +7,8 @@ finds the class of a refusal by its code.
 from collections.abc import Mapping
 from typing import Self
 
+HIDDEN_NAME = "(hidden)"  # in the place of a name the caller may not know; no topic can have it
+
 
 class TopicsError(Exception):
     """Root of every error this package raises on purpose.
@@ -140,6 +142,15 @@ class RouterCycle(TopicsError):
 
     def __init__(self, cycle: list[str]) -> None:
         super().__init__(f"this router would close the cycle {' -> '.join(cycle)}; allow_cycle permits it", cycle=cycle)
+
+    @property
+    def cycle(self) -> list[str]:
+        names = self.detail.get("cycle")
+        return names if isinstance(names, list) else []
+
+    def as_seen_within(self, prefixes: tuple[str, ...]) -> "RouterCycle":
+        """For somebody who may know only the names that begin so: the others stand there as HIDDEN_NAME."""
+        return RouterCycle([name if name.startswith(prefixes) else HIDDEN_NAME for name in self.cycle])
 
 
 class TopicNotEmpty(TopicsError):

@@ -278,6 +278,55 @@ def test_the_list_shows_nothing_under_a_forbidden_prefix(keyed: Callable[[str], 
     assert "next_cursor" not in page
 
 
+def test_a_refused_cycle_names_no_topic_the_key_may_not_know(keyed: Callable[[str], Api]) -> None:
+    root, tenant = keyed("root"), keyed("tenant")
+    for number, (source, dest) in enumerate([("t42:ring", "t43:secret"), ("t43:secret", "t42:back")]):
+        success(root.put(f"/v0/routers/t43:ring{number}", {"source": source, "dest": dest}))
+    closing = {"source": "t42:back", "dest": "t42:ring"}
+    reply = tenant.put("/v0/routers/t42:closing", closing)
+    detail = assert_error(reply, 409, "router_cycle")
+    assert detail["cycle"] == ["t42:back", "t42:ring", "(hidden)", "t42:back"]
+    assert b"t43" not in reply.body
+    assert assert_error(root.put("/v0/routers/t42:closing", closing), 409, "router_cycle")["cycle"] == [
+        "t42:back",
+        "t42:ring",
+        "t43:secret",
+        "t42:back",
+    ]
+
+
+def test_a_deleted_topic_names_only_those_of_its_routers_the_key_may_know(keyed: Callable[[str], Api]) -> None:
+    root, tenant = keyed("root"), keyed("tenant")
+    for router, dest in [("t42:r", "t42:hub.copy"), ("t43:r", "t43:hub.copy")]:
+        success(root.put(f"/v0/routers/{router}", {"source": "t42:hub", "dest": dest}))
+    assert success(tenant.delete("/v0/topics/t42:hub"))["routers_removed"] == ["t42:r"]
+    assert root.get("/v0/routers/t43:r").status == 404
+
+
+def test_a_router_whose_ends_the_key_may_not_know_is_not_shown_to_it(keyed: Callable[[str], Api]) -> None:
+    root, tenant = keyed("root"), keyed("tenant")
+    for router, source, dest in [
+        ("t42:a-in", "t43:outside", "t42:a-1"),
+        ("t42:b-out", "t42:a-2", "t43:elsewhere"),
+        ("t42:c-own", "t42:a-3", "shared.a-4"),
+    ]:
+        success(root.put(f"/v0/routers/{router}", {"source": source, "dest": dest}))
+    page = success(tenant.get("/v0/routers?prefix=t42:&page_size=1"))
+    listed = [entry["router"] for entry in page["routers"]]
+    while "next_cursor" in page:
+        cursor = page["next_cursor"].replace("=", "%3D")
+        page = success(tenant.get(f"/v0/routers?prefix=t42:&page_size=1&cursor={cursor}"))
+        listed += [entry["router"] for entry in page["routers"]]
+    assert "t42:c-own" in listed
+    assert not {"t42:a-in", "t42:b-out"} & set(listed)
+    for router in ("t42:a-in", "t42:b-out"):
+        reply = tenant.get(f"/v0/routers/{router}")
+        assert_error(reply, 403, "forbidden")
+        assert b"t43" not in reply.body
+        assert root.get(f"/v0/routers/{router}").status == 200
+    assert tenant.get("/v0/routers/t42:c-own").status == 200
+
+
 # Probes
 
 
@@ -303,9 +352,16 @@ def test_probes_need_a_key_when_told_so(closed: ServerProcess, path: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "keys", ["some-secret:reed", "fine,some-secret:read+", "some-secret:x:a", "some-secret:read+wrote"]
+    "keys",
+    [
+        "some-secret:reed",
+        "fine,some-secret:read+",
+        "some-secret:x:a",
+        "some-secret:read+wrote",
+        "some-secret:read:|",
+    ],
 )
-def test_a_malformed_scope_keeps_the_server_from_starting(refused_start: RefusedStart, keys: str) -> None:
+def test_a_malformed_entry_keeps_the_server_from_starting(refused_start: RefusedStart, keys: str) -> None:
     output = refused_start(TOPICS_API_KEYS=keys)
     assert "TOPICS_API_KEYS" in output
     assert "some-secret" not in output

@@ -52,6 +52,11 @@ class Key(NamedTuple):
         if not name.startswith(self.prefixes):
             raise Forbidden(f'"{name}" is outside the prefixes this key may touch', name=name)
 
+    def require_endpoints_of(self, router: str, source: str, dest: str) -> None:
+        """Refuses to show where a router leads from or to if that is nothing the key may know; without naming it."""
+        if not (source.startswith(self.prefixes) and dest.startswith(self.prefixes)):
+            raise Forbidden(f'router "{router}" leads from or to a topic outside the prefixes this key may touch')
+
     def require_names_in(self, patch: TopicConfigPatch) -> None:
         """Refuses a configuration that would move records to a topic the key may not touch."""
         if isinstance(patch.dead_letter, str):
@@ -114,7 +119,7 @@ def parse_keys(text: str) -> KeyStore:
         digest = hashlib.sha256(secret.encode()).digest()
         if any(key.digest == digest for key in keys):
             raise ConfigurationError(f"TOPICS_API_KEYS: entry {number} repeats the key of an earlier entry")
-        keys.append(Key(digest, _parse_scopes(scopes, number), _parse_prefixes(prefixes)))
+        keys.append(Key(digest, _parse_scopes(scopes, number), _parse_prefixes(prefixes, number)))
     if text.strip() and not keys:
         raise ConfigurationError("TOPICS_API_KEYS is set but holds no key")
     return KeyStore(tuple(keys))
@@ -135,5 +140,12 @@ def _parse_scopes(text: str, number: int) -> Scope:
     return scopes
 
 
-def _parse_prefixes(text: str) -> tuple[str, ...]:
-    return tuple(prefix for prefix in text.split("|") if prefix) or ("",)
+def _parse_prefixes(text: str, number: int) -> tuple[str, ...]:
+    """No prefixes at all mean every name. One empty prefix would, too, and nobody can tell whether it should."""
+    prefixes = tuple(text.split("|"))
+    if text and not all(prefix.strip() for prefix in prefixes):
+        raise ConfigurationError(
+            f"TOPICS_API_KEYS: entry {number} has an empty name prefix, which would allow every name; "
+            "put a prefix on both sides of each |, or leave the prefixes out"
+        )
+    return prefixes

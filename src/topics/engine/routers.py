@@ -89,13 +89,23 @@ class Routers:
         return found
 
     def page(
-        self, after: str, prefixes: tuple[str, ...], page_size: int, *, source: str = "", dest: str = ""
+        self,
+        after: str,
+        prefixes: tuple[str, ...],
+        page_size: int,
+        *,
+        source: str = "",
+        dest: str = "",
+        endpoint_prefixes: tuple[str, ...] = ("",),
     ) -> RouterPage:
         """Routers named after `after` that begin with one of `prefixes`, in the order of their names; with a
-        `source` or a `dest`, only those from or to it."""
+        `source` or a `dest`, only those from or to it. Source and dest begin with one of `endpoint_prefixes`."""
         page: list[Router] = []
         for router in self._state.routers.after(after, prefixes):
-            if (source and router.source.name != source) or (dest and router.dest.name != dest):
+            from_name, to_name = router.source.name, router.dest.name
+            if (source and from_name != source) or (dest and to_name != dest):
+                continue
+            if not (from_name.startswith(endpoint_prefixes) and to_name.startswith(endpoint_prefixes)):
                 continue
             if len(page) == page_size:
                 return RouterPage(page, page[-1].name, more=True)

@@ -26,12 +26,21 @@ def key_for(entry: str, secret: bytes = b"k") -> Key:
         ("k: READ + w ", Scope.READ | Scope.WRITE, ("",)),
         ("k:read:tenant42:|shared.", Scope.READ, ("tenant42:", "shared.")),
         ("k::tenant42:", Scope.ALL, ("tenant42:",)),
-        ("k:read:|", Scope.READ, ("",)),
+        ("k:read:", Scope.READ, ("",)),
     ],
 )
 def test_an_entry_is_a_key_with_scopes_and_prefixes(entry: str, scopes: Scope, prefixes: tuple[str, ...]) -> None:
     key = key_for(entry)
     assert (key.scopes, key.prefixes) == (scopes, prefixes)
+
+
+@pytest.mark.parametrize(
+    "entry", ["k:read:|", "k::||", "k:read:a|", "k:read:|a", "k:read:a||b", "k:read: | ", "k::a| |b"]
+)
+def test_an_empty_prefix_beside_others_refuses_to_start_instead_of_allowing_every_name(entry: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_keys(f"first,{entry}")
+    assert refused.value.message.startswith("TOPICS_API_KEYS: entry 2 has an empty name prefix")
 
 
 def test_entries_are_separated_by_commas_and_blanks_do_not_count() -> None:

@@ -11,6 +11,7 @@ from topics.api.routing import CURSOR, ON_BODY, PAGE_SIZE, PREFIX, TEXT, Answer,
 from topics.api.waiting import once_committed
 from topics.engine.engine import Engine
 from topics.engine.topic import Router
+from topics.errors import RouterCycle
 from topics.model.router import RouterSettings
 from topics.model.tag_match import TagMatch, parse_match
 from topics.wire.requests import PutRouterRequest
@@ -50,7 +51,10 @@ class RouterHandlers:
             allow_cycle=body.allow_cycle,
             guarantee=body.guarantee,
         )
-        put = self._engine.put_router(call.name, body.source, body.dest, settings, create_dest=body.create_dest)
+        try:
+            put = self._engine.put_router(call.name, body.source, body.dest, settings, create_dest=body.create_dest)
+        except RouterCycle as error:
+            raise error.as_seen_within(call.key.prefixes) from None
 
         def reply() -> Response:
             reply = PutRouterResponse(
@@ -72,6 +76,7 @@ class RouterHandlers:
     @Route("GET", _ROUTER, Scope.READ, "Show a router", {200: RouterResponse}, (400, 404))
     def get(self, call: Call) -> Response:
         router = self._engine.router(call.name)
+        call.key.require_endpoints_of(router.name, router.source.name, router.dest.name)
         settings = router.settings
         reply = RouterResponse(
             router=router.name,
@@ -118,6 +123,7 @@ class RouterHandlers:
         page = self._engine.page_of_routers(
             after=after,
             prefixes=call.key.prefixes_within(query.text("prefix")),
+            endpoint_prefixes=call.key.prefixes,
             page_size=page_size,
             source=query.text("source"),
             dest=query.text("dest"),

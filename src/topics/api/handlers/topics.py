@@ -124,7 +124,7 @@ class TopicHandlers:
         removed = self._engine.delete_topic(call.name, if_empty=call.query.boolean("if_empty", default=False))
 
         def reply() -> Response:
-            routers = list(removed.routers_removed)
+            routers = [name for name in removed.routers_removed if name.startswith(call.key.prefixes)]
             return Response(200, encode(DeleteTopicResponse(call.name, removed.deleted, routers, call.performance())))
 
         return once_committed(removed.commit, reply)
