@@ -20,7 +20,7 @@ from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
-from topics.errors import TopicsError
+from topics.errors import InvalidRequest, TopicsError
 from topics.model.gap import Gap
 
 
@@ -61,6 +61,7 @@ class WebSocketConnection:
         )
         self._channel: Channel | None = None
         self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
+        self._in_binary = False  # the fragments that come are those of a message nobody keeps
         self._last_heard_ms = monotonic_ms(clock)
         self._stuck_since_ms: int | None = None
         self._unread_bytes = 0
@@ -97,16 +98,26 @@ class WebSocketConnection:
 
     def _on_frame(self, frame: Frame) -> None:
         match frame.opcode:
+            case Opcode.BINARY:
+                self._in_binary = not frame.fin
+                if frame.fin:
+                    self._refuse_binary()
+            case Opcode.CONT if self._in_binary:
+                if frame.fin:
+                    self._in_binary = False
+                    self._refuse_binary()
             case Opcode.TEXT | Opcode.CONT:
                 self._fragments += frame.data
                 if frame.fin:
                     message = bytes(self._fragments)
                     self._fragments.clear()
                     self._take(message)
-            case Opcode.BINARY:
-                self._end(CloseCode.UNSUPPORTED_DATA, "commands are JSON text messages")
             case _:
                 return
+
+    def _refuse_binary(self) -> None:
+        message = "this was a binary message: send commands as text messages, each one JSON object"
+        self._send({"op": "error", "code": InvalidRequest.code, "message": message})
 
     def _take(self, message: bytes) -> None:
         if not message.isascii() and not _is_utf_8(message):

@@ -418,8 +418,9 @@ def test_the_server_says_that_it_stops() -> None:
 @pytest.mark.parametrize(
     ("frames", "code"),
     [
-        ([Frame(Opcode.BINARY, b"{}")], CloseCode.UNSUPPORTED_DATA),
-        ([Frame(Opcode.BINARY, b"{", fin=False)], CloseCode.UNSUPPORTED_DATA),
+        ([Frame(Opcode.BINARY, b"x" * (MESSAGE_BYTES_MAX + 1))], CloseCode.MESSAGE_TOO_BIG),
+        ([Frame(Opcode.BINARY, b"x" * 600, fin=False), Frame(Opcode.CONT, b"x" * 600)], CloseCode.MESSAGE_TOO_BIG),
+        ([Frame(Opcode.BINARY, b"{", fin=False), Frame(Opcode.TEXT, b"}")], CloseCode.PROTOCOL_ERROR),
         ([Frame(Opcode.TEXT, b"x" * (MESSAGE_BYTES_MAX + 1))], CloseCode.MESSAGE_TOO_BIG),
         ([Frame(Opcode.TEXT, b"x" * 600, fin=False), Frame(Opcode.CONT, b"x" * 600)], CloseCode.MESSAGE_TOO_BIG),
         ([Frame(Opcode.TEXT, b"\xff")], CloseCode.INVALID_DATA),
@@ -440,10 +441,38 @@ def test_what_breaks_the_rules_ends_the_connection(frames: list[Frame], code: in
 def test_what_follows_a_message_that_ends_the_connection_is_not_carried_out() -> None:
     stage = Stage()
     publish = json.dumps({"op": "publish", "topic": "t", "records": [{"data": 1}]}).encode()
-    frames = [Frame(Opcode.BINARY, b"x"), Frame(Opcode.TEXT, publish)]
+    frames = [Frame(Opcode.TEXT, b"\xff"), Frame(Opcode.TEXT, publish)]
     stage.connection.received(b"".join(frame.serialize(mask=True) for frame in frames))
-    assert stage.close_code == CloseCode.UNSUPPORTED_DATA
+    assert stage.close_code == CloseCode.INVALID_DATA
     assert stage.engine.find_topic("t") is None
+
+
+@pytest.mark.parametrize(
+    "binary",
+    [
+        [Frame(Opcode.BINARY, b'{"op":"ping"}')],
+        [Frame(Opcode.BINARY, b"")],
+        [Frame(Opcode.BINARY, b"\xff\xfe")],
+        [Frame(Opcode.BINARY, b'{"op":', fin=False), Frame(Opcode.CONT, b'"ping"}')],
+        [
+            Frame(Opcode.BINARY, b"", fin=False),
+            Frame(Opcode.CONT, b'{"op":"ping"}', fin=False),
+            Frame(Opcode.PING, b""),
+            Frame(Opcode.CONT, b""),
+        ],
+    ],
+)
+def test_a_binary_message_is_told_once_and_the_connection_goes_on(binary: list[Frame]) -> None:
+    stage = Stage()
+    after = Frame(Opcode.TEXT, b'{"op":"ping","request_id":"p"}')
+    for frame in (*binary, after):
+        stage.connection.received(frame.serialize(mask=True))
+    events = [event for event in stage.events() if event.opcode is Opcode.TEXT]
+    error, pong = (json.loads(bytes(event.data)) for event in events)
+    assert (error["op"], error["code"]) == ("error", "invalid_request")
+    assert "text" in error["message"]
+    assert pong == {"op": "pong", "request_id": "p"}
+    assert stage.close_code is None
 
 
 def test_a_character_may_be_cut_in_two_by_fragments() -> None:

@@ -163,11 +163,12 @@ COMMANDS = [
     Frame(Opcode.TEXT, b"").serialize(mask=True),
     Frame(Opcode.PING, b"are you there").serialize(mask=True),
     Frame(Opcode.PONG, b"").serialize(mask=True),
+    Frame(Opcode.BINARY, b"\x00").serialize(mask=True),
+    Frame(Opcode.BINARY, b"\x00", fin=False).serialize(mask=True) + Frame(Opcode.CONT, b"\xff").serialize(mask=True),
 ]
 LAST_COMMANDS = [
     b"",
     Frame(Opcode.CLOSE, b"\x03\xe8bye").serialize(mask=True),
-    Frame(Opcode.BINARY, b"\x00").serialize(mask=True),
     Frame(Opcode.TEXT, b"\xff").serialize(mask=True),
     Frame(Opcode.TEXT, b"not masked").serialize(mask=False),
     Frame(Opcode.TEXT, b"x" * (MESSAGE_BYTES_MAX + 1)).serialize(mask=True),
