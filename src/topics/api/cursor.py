@@ -15,6 +15,7 @@ class _Position(Struct):
     after: str
 
 
+_SEQ_DIGITS_MAX = len(str(limits.U64_MAX))
 _decode = msgspec.json.Decoder(_Position).decode
 
 
@@ -28,11 +29,25 @@ def decode_cursor(text: str) -> str:
         return ""
     try:
         return _decode(base64.b64decode(text, validate=True)).after
-    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError):
-        raise InvalidRequest.in_field("cursor", "is not one this server gave out") from None
+    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
+        raise _foreign() from None
 
 
 def page_asked_for(query: Query) -> tuple[str, int]:
     """The name to go on after, and how many at most."""
     page_size = query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX)
     return decode_cursor(query.text("cursor")), page_size
+
+
+def page_of_seqs_asked_for(query: Query) -> tuple[int, int]:
+    """The seq to go on after, and how many at most."""
+    after, page_size = page_asked_for(query)
+    if not after:
+        return 0, page_size
+    if not (after.isascii() and after.isdigit() and len(after) <= _SEQ_DIGITS_MAX and int(after) <= limits.U64_MAX):
+        raise _foreign()
+    return int(after), page_size
+
+
+def _foreign() -> InvalidRequest:
+    return InvalidRequest.in_field("cursor", "is not one this server gave out")

@@ -31,6 +31,8 @@ def decode_id(text: str) -> dict[str, int] | None:
         raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         if compressed:
             raw = zlib.decompressobj().decompress(raw, limits.ID_BYTES_MAX)
-        return _decode(raw)
-    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError, zlib.error):
+        cursors = _decode(raw)
+    except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError, zlib.error):
         return None
+    # Seqs and epochs are unsigned 64-bit integers: whoever goes on from one relies on it.
+    return cursors if all(0 <= value <= limits.U64_MAX for value in cursors.values()) else None

@@ -9,7 +9,7 @@ from msgspec.json import encode
 from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.cursor import encode_cursor, page_asked_for
+from topics.api.cursor import encode_cursor, page_of_seqs_asked_for
 from topics.api.http import Response
 from topics.api.live import LiveConnections, event_stream, require_event_stream
 from topics.api.routing import CURSOR, NUMBER, ON_BODY, TEXT, TOKEN, TOPIC, Answer, Parameter, Route
@@ -219,10 +219,8 @@ class QueueHandlers:
         parameters=(Parameter("page_size", NUMBER, "Default 100, at most 1000."), CURSOR),
     )
     def leases(self, call: Call) -> Response:
-        after, page_size = page_asked_for(call.query)
-        if after and not after.isdigit():
-            raise InvalidRequest.in_field("cursor", "is not one this endpoint gave out")
-        topic, held = self._queues.leases(call.name, int(after or 0), page_size + 1)
+        after, page_size = page_of_seqs_asked_for(call.query)
+        topic, held = self._queues.leases(call.name, after, page_size + 1)
         leases = [
             LeaseOut(
                 seq, lease.node, lease_token(lease.lease_id, seq), lease.deadline_ms, deliveries, bool(lease.connection)
