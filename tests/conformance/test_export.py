@@ -51,8 +51,33 @@ def both(topic: Topic, query: str = "") -> Exported:
     return lines
 
 
+def unchunked(body: bytes) -> bytes:
+    whole = b""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        length = int(size, 16)
+        whole, body = whole + body[:length], body[length + 2 :]
+        if not length:
+            assert body == b""
+    return whole
+
+
 def seqs(exported: Exported) -> list[int]:
     return [record["$seq"] for record in exported[0]]
+
+
+@pytest.mark.parametrize("accept", [LINES, ARROW])
+def test_an_export_says_that_it_ends_its_connection_and_a_request_behind_it_costs_no_byte(
+    topic: Topic, accept: str
+) -> None:
+    topic.fill(50)
+    whole = topic.api.get(f"{topic.path}/export", headers={"Accept": accept}).body
+    with topic.api.connection() as connection:
+        export = connection.head(f"GET {topic.path}/export", f"Accept: {accept}")
+        connection.send(export + connection.head("GET /v0/health"))
+        head, _, chunks = connection.stream.read().partition(b"\r\n\r\n")  # to the end, without a reset
+    assert b"\r\nconnection: close\r\n" in head + b"\r\n"
+    assert unchunked(chunks) == whole
 
 
 def test_every_field_of_a_record_is_exported(topic: Topic) -> None:

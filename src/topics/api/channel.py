@@ -64,6 +64,7 @@ class ChannelConnection(asyncio.Protocol):
         "_input_bytes",
         "_owner",
         "_reading_paused",
+        "_sends_on",
         "_state",
         "_told_to_stop",
         "_transport",
@@ -97,11 +98,14 @@ class ChannelConnection(asyncio.Protocol):
         self._flush_due = False
         self._reading_paused = False
         self._input_bytes = 0
+        self._sends_on = False
         self._told_to_stop = False
 
-    def start(self, unsent: list[bytes], rest: bytes, *, writable: bool) -> None:
-        """Begins, with what the HTTP protocol has not sent and with what it has read but not parsed."""
+    def start(self, unsent: list[bytes], rest: bytes, *, more_behind: bool, writable: bool) -> None:
+        """Begins, with what the HTTP protocol has not sent and with what it has read but not parsed. `more_behind`: the
+        client has sent more than the request that is answered here."""
         self.writable = writable
+        self._sends_on = more_behind
         self._unsent = unsent
         self._unsent_bytes = sum(map(len, unsent))
         high = limits.STREAM_BUFFER_HIGH_BYTES
@@ -150,9 +154,10 @@ class ChannelConnection(asyncio.Protocol):
             return
         self.resume_reading()
         self._begin_close()
-        # A peer that speaks another protocol may be sending still. Closing then would reset the connection, and the
-        # reset may overtake our last words: shut our side only, and wait for the peer to do the same.
-        if self._upgraded and self._transport.can_write_eof():
+        # A peer that speaks another protocol, or sends requests behind a stream, may be sending still. Closing then
+        # would reset the connection, and the reset may overtake our last words: shut our side only, and wait for the
+        # peer to do the same.
+        if (self._upgraded or self._sends_on) and self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()
@@ -169,6 +174,7 @@ class ChannelConnection(asyncio.Protocol):
         if self._upgraded and self._state == OPEN:
             self._tell(self._owner.received, data)
             return
+        self._sends_on = True
         self._input_bytes += len(data)
         if self._input_bytes > (limits.STREAM_INPUT_BYTES_MAX if self._state == OPEN else limits.LINGER_BYTES_MAX):
             self.abort()

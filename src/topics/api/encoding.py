@@ -60,14 +60,15 @@ def render(response: Response, body: bytes, fields: bytes, *, head_only: bool) -
     return b"%b%d\r\n%b\r\n%b" % (prefix, len(body), fields, b"" if head_only else body)
 
 
-def render_stream_head(response: Response, date_line: bytes, *, chunked: bool) -> bytes:
-    """The head of a body without a known length: it ends with the connection, or is `chunked`."""
+def render_stream_head(response: Response, fields: bytes, *, chunked: bool) -> bytes:
+    """The head of a body without a known length: it ends with the connection, or is `chunked`. `fields` are finished
+    header lines."""
     return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
         response.status,
         _reason(response.status),
         response.content_type,
         CHUNKED if chunked else b"",
-        date_line,
+        fields,
         b"".join([b"%b: %b\r\n" % header for header in response.headers]),
     )
 

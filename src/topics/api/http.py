@@ -108,7 +108,8 @@ class ChannelOwner(Protocol):
 class Streaming(Response, kw_only=True, gc=True):
     """An answer whose body `owner` writes, for as long as it likes.
 
-    Nothing is added to `headers` but the date and, for HTTP/1.1, chunks. The answer is the connection's last.
+    Nothing is added to `headers` but the date, for HTTP/1.1 chunks, and `connection: close` if it says nothing of the
+    connection. The answer is the connection's last.
     """
 
     owner: ChannelOwner

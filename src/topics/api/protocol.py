@@ -318,7 +318,10 @@ class HttpProtocol(asyncio.Protocol):
         """Renders the head into `_out` and lets `_proceed` hand over: what follows the request is known only then."""
         if isinstance(answer, Streaming):
             wire = Wire.UNFRAMED if request.http_1_0 else Wire.CHUNKED
-            head = render_stream_head(answer, self._connections.date_line, chunked=wire is Wire.CHUNKED)
+            fields = self._connections.date_line
+            if request.method != b"HEAD" and all(name != b"connection" for name, _ in answer.headers):
+                fields += CLOSE  # or the client would send its next request here
+            head = render_stream_head(answer, fields, chunked=wire is Wire.CHUNKED)
         elif request.offers_upgrade:
             wire = Wire.UPGRADED
             head = answer.head
@@ -350,6 +353,7 @@ class HttpProtocol(asyncio.Protocol):
         self._state = HANDED_OVER
         self._hand_over_due = None
         transport, unsent, rest = self._transport, self._out, bytes(self._intake.unparsed)
+        more_behind = bool(self._queue or rest)
         self._out = []
         self._drop_work()
         self._reader.release()
@@ -357,7 +361,7 @@ class HttpProtocol(asyncio.Protocol):
         self._connections.replace(self, channel)
         transport.set_protocol(channel)
         self._intake.resume()
-        channel.start(unsent, rest, writable=not self._writing_paused)
+        channel.start(unsent, rest, more_behind=more_behind, writable=not self._writing_paused)
 
     # --- going on, waiting, ending
 

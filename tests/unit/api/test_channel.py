@@ -73,6 +73,7 @@ class HandingOver(RecordingApplication):
     def __init__(self, owner: Owner) -> None:
         super().__init__()
         self.owner = owner
+        self.stream_headers: tuple[tuple[bytes, bytes], ...] = SSE_HEADERS
         self.release = asyncio.Event()
         self.answer = lambda request: (
             self._later(request) if request.path.startswith(b"/later") else self._hand_over(request)
@@ -80,7 +81,7 @@ class HandingOver(RecordingApplication):
 
     def _hand_over(self, request: Request) -> Response:
         if request.path.endswith(b"/stream"):
-            return Streaming(200, b"", b"text/event-stream", SSE_HEADERS, owner=self.owner)
+            return Streaming(200, b"", b"text/event-stream", self.stream_headers, owner=self.owner)
         if request.path.endswith(b"/upgrade"):
             return Upgrade(101, b"", owner=self.owner, head=SWITCHING)
         return Response(200, echo(request))
@@ -178,6 +179,28 @@ async def test_closing_a_stream_sends_what_is_left_and_the_last_chunk_and_closes
     assert peer.owner.calls == ["opened"]
     peer.lose()
     assert peer.owner.calls == ["opened", "closed"]
+
+
+@in_loop
+async def test_the_last_words_of_a_stream_are_not_overtaken_by_a_reset_when_requests_came_behind_it() -> None:
+    for requests in ([STREAM + GET], [STREAM, GET]):
+        peer = Peer()
+        for request in requests:
+            peer.send(request)
+        peer.channel.write(b"bye")
+        peer.channel.close()
+        assert peer.body == b"3\r\nbye\r\n0\r\n\r\n"
+        assert (peer.transport.eof_written, peer.transport.closed) == (True, False)
+
+
+@in_loop
+async def test_a_stream_that_says_nothing_of_its_connection_says_that_it_is_the_last_answer() -> None:
+    peer, head_only = Peer(), Peer()
+    peer.handing_over.stream_headers = head_only.handing_over.stream_headers = ((b"vary", b"accept"),)
+    assert b"\r\nconnection: close\r\n" in peer.send(STREAM)
+    answers = head_only.send(b"HEAD /stream HTTP/1.1\r\nHost: h\r\n\r\n" + GET)
+    assert b"connection: close" not in answers
+    assert answers.endswith(reply(b"GET /a? "))
 
 
 @in_loop
