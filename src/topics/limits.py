@@ -38,6 +38,11 @@ PAGE_SIZE_MAX = 1000
 CLAIM_MAX = 1000
 WATCH_TOPICS_MAX = 256
 METRICS_TOPICS_MAX = 1000
+OVERVIEW_PAGE_SIZE_DEFAULT = 1000
+OVERVIEW_PAGE_SIZE_MAX = 10_000
+OVERVIEW_SLICE_TOPICS = 64  # told in one turn of the loop
+OVERVIEW_CURSORS_MAX = 8  # of each topic: those furthest behind
+MAP_ENTRIES_MAX = 1000  # of each list in the map of a topic
 
 # Topic configuration clamps
 PRIORITY_MIN = -1000
@@ -178,6 +183,10 @@ EXPIRY_INTERVAL_S = 1.0
 AGING_TICK_MS = 50
 REBANDED_PER_TAKE_MAX = 8  # waiting topics looked at for promotion in one turn
 TICKETS_LEFT_BEHIND_MIN = 64  # below this many, dead queue entries are not worth sweeping up
+
+# How the process is
+VITALS_INTERVAL_S = 2.0
+LOOP_LAG_SAMPLES = 100  # ten seconds of them
 
 # Delivery under pressure: the governor. At an estimated 20 µs of the loop a topic, the last of 256 waits about 5 ms.
 PRESSURE_SAMPLE_INTERVAL_MS = 100

@@ -33,9 +33,11 @@ def decode_cursor(text: str) -> str:
         raise _foreign() from None
 
 
-def page_asked_for(query: Query) -> tuple[str, int]:
+def page_asked_for(
+    query: Query, default: int = limits.PAGE_SIZE_DEFAULT, maximum: int = limits.PAGE_SIZE_MAX
+) -> tuple[str, int]:
     """The name to go on after, and how many at most."""
-    page_size = query.number("page_size", limits.PAGE_SIZE_DEFAULT, limits.PAGE_SIZE_MAX)
+    page_size = query.number("page_size", default, maximum)
     return decode_cursor(query.text("cursor")), page_size
 
 

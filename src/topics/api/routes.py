@@ -4,6 +4,7 @@ Matching, authorisation, 404, 405 and the OpenAPI document all read this one tab
 """
 
 from topics.api.handlers.bulk import BulkHandlers
+from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.queues import QueueHandlers
 from topics.api.handlers.records import RecordHandlers
@@ -22,6 +23,7 @@ def route_table(
     websocket: WebSocketHandlers,
     bulk: BulkHandlers,
     queues: QueueHandlers,
+    overview: OverviewHandlers,
     probes: ProbeHandlers,
 ) -> RouteTable:
     return RouteTable(
@@ -33,6 +35,7 @@ def route_table(
             *routes_of(WebSocketHandlers, websocket),
             *routes_of(BulkHandlers, bulk),
             *routes_of(QueueHandlers, queues),
+            *routes_of(OverviewHandlers, overview),
             *routes_of(ProbeHandlers, probes),
         ]
     )

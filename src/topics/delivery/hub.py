@@ -4,7 +4,7 @@ A write only marks its topic. On the loop's next turn the marked topics are take
 watchers of each are served; one rendering of a batch serves all watchers of a topic that ask for the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from topics import limits
@@ -59,6 +59,9 @@ class Hub:
             if not watchers:
                 del self._watchers[topic]
                 self._ready.discard(topic)
+
+    def watchers_of(self, topic: Topic) -> Collection[Watcher]:
+        return self._watchers.get(topic, ())
 
     def changed(self, topic: Topic) -> None:
         """Hot: once per write."""

@@ -37,6 +37,10 @@ class LongPolls:
         self._waiting: set[asyncio.Event] = set()
         self._released = False
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
     def release(self) -> None:
         """Ends every wait, now and from now on: the server is stopping."""
         self._released = True

@@ -11,17 +11,31 @@ from topics.model.gap import GapReason, Loss
 
 
 class LossLedger:
-    __slots__ = ("_crashes", "_evicted")
+    __slots__ = ("_crashes", "_evicted", "_seqs_by_reason")
 
     def __init__(self) -> None:
         self._crashes: list[Loss] = []
         self._evicted: list[Loss] = []
+        self._seqs_by_reason: dict[GapReason, int] | None = None  # counted when somebody asks
 
     def __iter__(self) -> Iterator[Loss]:
         return iter(sorted(self._crashes + self._evicted))
 
+    def __len__(self) -> int:
+        return len(self._crashes) + len(self._evicted)
+
+    def seqs_by_reason(self) -> dict[GapReason, int]:
+        """How many seqs the ranges hold, by reason: those deleted before the loss too, as tombstones count them."""
+        counted = self._seqs_by_reason
+        if counted is None:
+            counted = self._seqs_by_reason = {}
+            for loss in (*self._crashes, *self._evicted):
+                counted[loss.reason] = counted.get(loss.reason, 0) + loss.gap_to - loss.gap_from + 1
+        return counted
+
     def note(self, gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
         """What is noted already is passed over, so a loss may be told again after a restart."""
+        self._seqs_by_reason = None
         if reason in (GapReason.CRASH, GapReason.SOURCE_TRIM):
             _extend(self._crashes, gap_from, gap_to, reason, ts)
             return

@@ -9,6 +9,7 @@ from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
 from topics.api.handlers.bulk import BulkHandlers
+from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.queues import QueueHandlers
 from topics.api.handlers.records import RecordHandlers
@@ -35,8 +36,10 @@ from topics.engine.journal import Commit
 from topics.server.encoders import Encoders
 from topics.server.metrics import LiveMetrics, ServerMetrics
 from topics.server.pressure import Pressure
+from topics.server.server_view import ServerView
 from topics.server.settings import Settings
 from topics.server.store import Store
+from topics.server.vitals import VitalSigns
 from topics.storage.fs import Disk
 from topics.storage.journal import Deliver, DiskJournal
 
@@ -47,6 +50,7 @@ class Server(NamedTuple):
     engine: Engine
     store: Store
     pressure: Pressure
+    vital_signs: VitalSigns
     long_polls: LongPolls
     desk: ClaimDesk
     forwarder: Forwarder
@@ -141,6 +145,9 @@ def assemble(
             node_bytes_max=settings.node_bytes_max,
         )
 
+    vital_signs = VitalSigns(disk, settings.data_dir)
+    connections = Connections(clock)
+    server_view = ServerView(engine, clock, store, vital_signs, governor, connections, live, long_polls, sessions)
     metrics = ServerMetrics(engine, queues, clock, readiness, wal=store.wal_metrics, live=live_metrics)
     routes = route_table(
         TopicHandlers(engine, queues, clock),
@@ -173,6 +180,7 @@ def assemble(
             claim_max=settings.claim_max,
             node_bytes_max=settings.node_bytes_max,
         ),
+        OverviewHandlers(engine, queues, hub, clock, server_view.overview),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi, lambda: store.server_id),
     )
     openapi = openapi_document(routes)
@@ -187,13 +195,14 @@ def assemble(
     return Server(
         engine,
         store,
-        Pressure(governor, hub, store, clock),
+        Pressure(governor, hub, store, clock, vital_signs.loop_lag),
+        vital_signs,
         long_polls,
         desk,
         forwarder,
         readiness,
         application,
-        Connections(clock),
+        connections,
         clock,
         settings,
     )

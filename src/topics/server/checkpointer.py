@@ -12,6 +12,7 @@ The order, and why:
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
@@ -47,6 +48,15 @@ class Progress:
         self.next_id = 1
 
 
+class CheckpointTimes(NamedTuple):
+    """Of the checkpoints this process has finished."""
+
+    finished: int = 0
+    total_ms: int = 0
+    last_ts: int | None = None
+    last_ms: int | None = None
+
+
 class Checkpointer:
     def __init__(
         self,
@@ -71,6 +81,7 @@ class Checkpointer:
         self._absorbed: dict[str, int] | None = None
         self._under_way: asyncio.Task[bool] | None = None
         self._wal_bytes_absorbed = 0
+        self.times = CheckpointTimes()
         self.failures_total = 0
         self.last_failure: StorageError | StorageFailed | None = None
 
@@ -135,6 +146,7 @@ class Checkpointer:
         if (failure := self._journal.failure) is not None:
             self.last_failure = failure
             return False
+        began_ns = self._clock.monotonic_ns()
         progress = self.begin()
         loop = asyncio.get_running_loop()
         try:
@@ -146,6 +158,9 @@ class Checkpointer:
             log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
             return False
         self.settle(progress, result)
+        last_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
+        finished, total_ms, _, _ = self.times
+        self.times = CheckpointTimes(finished + 1, total_ms + last_ms, self._clock.now_ms(), last_ms)
         return True
 
     # The steps of a checkpoint

@@ -62,7 +62,7 @@ async def _serve(settings: Settings) -> None:
 
 async def _run(server: Server, stop: asyncio.Event) -> None:
     """Serves until asked to stop, then lets what is in flight finish."""
-    work = (_expire_records(server), server.store.checkpointer.run(), server.pressure.run())
+    work = (_expire_records(server), server.store.checkpointer.run(), server.pressure.run(), server.vital_signs.run())
     tasks = [asyncio.create_task(each) for each in work]
     await _first_of(stop, tasks)
     log.info("stopping: requests in flight may finish")

@@ -7,14 +7,16 @@ from topics.clock import Clock
 from topics.delivery.governor import Governor
 from topics.delivery.hub import Hub
 from topics.server.store import Store
+from topics.server.vitals import LoopLag
 
 
 class Pressure:
-    def __init__(self, governor: Governor, hub: Hub, store: Store, clock: Clock) -> None:
+    def __init__(self, governor: Governor, hub: Hub, store: Store, clock: Clock, loop_lag: LoopLag) -> None:
         self._governor = governor
         self._hub = hub
         self._store = store
         self._clock = clock
+        self._loop_lag = loop_lag
 
     async def run(self) -> None:
         """Samples until cancelled. How late the sample itself comes is how late everything on this loop comes."""
@@ -22,8 +24,9 @@ class Pressure:
         while True:
             asleep_ns = self._clock.monotonic_ns()
             await asyncio.sleep(interval_ms / 1000)
-            late_ms = (self._clock.monotonic_ns() - asleep_ns) / 1e6 - interval_ms
-            self.sample(max(late_ms, self._hub.take_latency_ms(), 0.0))
+            late_ms = max((self._clock.monotonic_ns() - asleep_ns) / 1e6 - interval_ms, 0.0)
+            self._loop_lag.add(late_ms)
+            self.sample(max(late_ms, self._hub.take_latency_ms()))
 
     def sample(self, latency_ms: float) -> None:
         governor = self._governor

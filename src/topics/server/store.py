@@ -27,6 +27,7 @@ from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
+from topics.storage.errors import DiskFailed
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -45,6 +46,17 @@ class Replayed(NamedTuple):
 
     recovered: Recovered
     restarts: list[Operation]
+
+
+class RecoveryReport(NamedTuple):
+    """What a start has found. `lost_ranges` and the seqs in them are what it tells as lost for the first time."""
+
+    topics: int
+    records: int
+    lost_ranges: int
+    lost: int
+    clean: bool
+    duration_ms: int
 
 
 class Store:
@@ -76,6 +88,8 @@ class Store:
             disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX
         )
         self._heads = Heads(disk, paths.meta_dir(self._root))
+        self.recovery: RecoveryReport | None = None
+        """Known once it is over."""
         self._lock: Lock | None = None
         self._settling: asyncio.Task[bool] | None = None
         self.checkpointer = Checkpointer(
@@ -94,14 +108,20 @@ class Store:
     async def recover(self, progress: Callable[[float], None]) -> None:
         """Brings back everything that was promised, and leaves the directory ready for writing."""
         loop = asyncio.get_running_loop()
+        began_ns = self._clock.monotonic_ns()
         replayed = await loop.run_in_executor(None, self.replay, progress)
         checkpoints = self.open(replayed)
         for number, shard in enumerate(self._journal.shards):
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
+        lost = self._found_lost(replayed)
         self.restart(replayed)
         for commit in self._journal.barrier():
             await committed(commit)
+        duration_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
+        topics, records = len(self._engine.topics), self._engine.state.records_live
+        self.recovery = RecoveryReport(topics, records, len(lost), sum(lost), replayed.recovered.clean, duration_ms)
+        _report_recovery(self.recovery, replayed.recovered)
         settling = loop.create_task(self._settle_in(checkpoints))
         if self.checkpointer.first_checkpoints == 1:
             # What was replayed is in the WAL still: the first checkpoint can be made while the server serves already.
@@ -154,7 +174,7 @@ class Store:
             heads = self._heads.read()
             derive_copies(state, heads)
             operations = restarts(state, heads, self._clock.now_ms())
-        _report(recovered)
+        _report_damage(recovered)
         recovery.repair()
         return Replayed(recovered, operations)
 
@@ -187,6 +207,18 @@ class Store:
         """Has the log say that there was a start, and what it found. It is durable before anybody is served."""
         self._engine.restart(replayed.restarts)
 
+    def _found_lost(self, replayed: Replayed) -> list[int]:
+        """How many seqs are in each range that the restart is about to tell as lost; there is at most one a topic."""
+        sizes: list[int] = []
+        for each in replayed.restarts:
+            topic = self._engine.topics.by_id(each.topic_id)
+            if isinstance(each, Restarted) and topic is not None:
+                kept_seq = topic.log.head_seq
+                if topic.log.resident_from is not None:
+                    kept_seq = min(kept_seq, topic.log.resident_from - 1)
+                sizes.append(max(each.head_seq, topic.log.head_seq) - kept_seq)
+        return [size for size in sizes if size]
+
     def release(self) -> None:
         """Another process may have the directory."""
         self._heads.close()
@@ -202,6 +234,12 @@ class Store:
         """Has each group commit wait so long for more."""
         for shard in self._journal.shards:
             shard.commit_window_ns = int(window_ms * 1e6)
+
+    @property
+    def read_only_shards(self) -> list[tuple[str, DiskFailed]]:
+        """Those a failed disk has stopped, and what it said."""
+        shards = zip(self._shard_names(), self._journal.shards, strict=False)
+        return [(name, shard.failure) for name, shard in shards if shard.failure is not None]
 
     def wal_metrics(self) -> WalMetrics:
         shards = self._journal.shards
@@ -264,7 +302,7 @@ def _usable(variable: str, path: str) -> Iterator[None]:
         ) from None
 
 
-def _report(recovered: Recovered) -> None:
+def _report_damage(recovered: Recovered) -> None:
     for error in recovered.damaged_snapshots:
         log.error("a damaged snapshot was passed over for an older one: %s", error.message)
     for name, shard in recovered.shards.items():
@@ -276,9 +314,24 @@ def _report(recovered: Recovered) -> None:
                 shard.torn.path,
                 shard.torn.reason,
             )
+
+
+def _report_recovery(report: RecoveryReport, recovered: Recovered) -> None:
+    if not (recovered.snapshot_number or recovered.frames):
+        log.info("the data directory is new: nothing to recover")
+        return
+    if report.lost_ranges:
+        lost = f"the crash took {report.lost} seqs in {report.lost_ranges} ranges, which readers see as tombstones"
+    elif report.clean:
+        lost = "the last stop was clean"
+    else:
+        lost = "the last stop was not clean, and nothing is lost"
     log.info(
-        "recovered %d topics from snapshot %d and %d WAL frames",
-        len(recovered.images),
+        "recovered %d topics with %d records in %.2f s; %s (snapshot %d and %d WAL frames)",
+        report.topics,
+        report.records,
+        report.duration_ms / 1000,
+        lost,
         recovered.snapshot_number,
         recovered.frames,
     )

@@ -34,7 +34,7 @@ class AnyHandlers:
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
     handlers: Any = AnyHandlers()
-    return route_table(*[handlers] * 8)
+    return route_table(*[handlers] * 9)
 
 
 @pytest.fixture(scope="module")

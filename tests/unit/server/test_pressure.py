@@ -9,6 +9,7 @@ from topics.delivery.governor import Governor
 from topics.delivery.hub import Hub
 from topics.engine.journal import Commit
 from topics.server.pressure import Pressure
+from topics.server.vitals import LoopLag
 from topics.storage.group_commit import CommitThread
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
@@ -24,7 +25,8 @@ class Pressed:
         self.server.start()
         self.governor = Governor()
         self.hub = Hub(self.clock, self.governor, lambda delay_s, call: None)
-        self.under_test = Pressure(self.governor, self.hub, self.server.store, self.clock)
+        self.loop_lag = LoopLag()
+        self.under_test = Pressure(self.governor, self.hub, self.server.store, self.clock, self.loop_lag)
 
     @property
     def shards(self) -> list[CommitThread[Commit]]:

@@ -1,0 +1,102 @@
+"""The process as the overview shows it: gathers what its parts know of themselves. More topics make it no slower."""
+
+from collections.abc import Sequence
+
+from topics.api.connections import Connections
+from topics.api.live import LiveConnections
+from topics.clock import Clock
+from topics.delivery.governor import Governor
+from topics.delivery.long_poll import LongPolls
+from topics.delivery.watch_session import WatchSessions
+from topics.engine.engine import Engine
+from topics.server.metrics import WalMetrics
+from topics.server.store import Store
+from topics.server.vitals import VitalSigns
+from topics.storage.group_commit import SYNC_BUCKETS_US
+from topics.version import VERSION
+from topics.wire.overview import (
+    CheckpointOverview,
+    ConnectionsOverview,
+    Latency,
+    LoopOverview,
+    ReadOnlyShard,
+    RecoveryOverview,
+    ServerOverview,
+    WalOverview,
+)
+
+
+class ServerView:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        store: Store,
+        vital_signs: VitalSigns,
+        governor: Governor,
+        connections: Connections,
+        live: LiveConnections,
+        long_polls: LongPolls,
+        sessions: WatchSessions,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._started_ns = clock.monotonic_ns()
+        self._store = store
+        self._vital_signs = vital_signs
+        self._governor = governor
+        self._connections = connections
+        self._live = live
+        self._long_polls = long_polls
+        self._sessions = sessions
+
+    def overview(self) -> ServerOverview:
+        engine, store, vitals, lag = self._engine, self._store, self._vital_signs.latest, self._vital_signs.loop_lag
+        times = store.checkpointer.times
+        return ServerOverview(
+            version=VERSION,
+            server_id=store.server_id,
+            ts=self._clock.now_ms(),
+            uptime_ms=(self._clock.monotonic_ns() - self._started_ns) // 1_000_000,
+            topics=len(engine.topics),
+            routers=len(engine.routers),
+            records=engine.state.records_live,
+            bytes=engine.state.bytes_live,
+            pressure=round(self._governor.pressure, 4),
+            disk_free_bytes=vitals.disk_free_bytes,
+            memory_bytes=vitals.memory_bytes,
+            files_open=vitals.files_open,
+            files_max=vitals.files_max,
+            loop=LoopOverview(round(lag.last_ms, 3), round(lag.recent_max_ms, 3)),
+            wal=_wal(store.wal_metrics()),
+            read_only_shards=[ReadOnlyShard(name, failure.message) for name, failure in store.read_only_shards],
+            connections=ConnectionsOverview(
+                len(self._connections), len(self._live), len(self._long_polls), len(self._sessions)
+            ),
+            recovery=None if store.recovery is None else RecoveryOverview(*store.recovery),
+            checkpoints=CheckpointOverview(
+                times.finished, store.checkpointer.failures_total, times.last_ts, times.last_ms
+            ),
+        )
+
+
+def _wal(wal: WalMetrics) -> WalOverview:
+    counts = wal.fsync_latency_us_counts
+    count = sum(counts)
+    latency = Latency(
+        count,
+        wal.fsync_latency_us_sum // count if count else 0,
+        _quantile_us(counts, count, 0.5),
+        _quantile_us(counts, count, 0.99),
+    )
+    return WalOverview(wal.queue_depth, wal.bytes_written_total, latency)
+
+
+def _quantile_us(counts: Sequence[int], count: int, share: float) -> int | None:
+    """The upper bound of the bucket the quantile is in."""
+    passed = 0
+    for bound, entries in zip(SYNC_BUCKETS_US, counts, strict=False):
+        passed += entries
+        if count and passed >= share * count:
+            return bound
+    return None
