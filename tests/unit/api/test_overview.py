@@ -4,13 +4,16 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 from test_api_handlers import Served
 
 from topics import limits
 from topics.server.vitals import LoopLag, VitalSigns
 from topics.storage.group_commit import SYNC_BUCKETS_US
 from topics.testing.fake_disk import FREE_BYTES, FakeDisk
+from topics.wire.overview import OverviewPage, TopicMap
 
 
 @pytest.fixture
@@ -270,3 +273,14 @@ def test_the_lag_of_the_loop_is_that_of_the_last_ten_seconds() -> None:
         lag.add(0.5)
     assert lag.recent_max_ms == 0.5
     assert sum(lag.counts) == limits.LOOP_LAG_SAMPLES + 2
+
+
+def test_a_page_is_what_its_schema_says(at: Served) -> None:
+    at.write(1, topic="a")
+    at.ok("PUT /v0/topics/q", {"type": "queue"})
+    for target in ("GET /v0/overview?page_size=1", "GET /v0/overview"):
+        page = msgspec.json.decode(at.reply(target).body, type=OverviewPage)
+        assert list(at.ok(target)) == [
+            name for name in OverviewPage.__struct_fields__ if getattr(page, name) is not UNSET
+        ]
+    msgspec.json.decode(at.reply("GET /v0/topics/a/map").body, type=TopicMap)
