@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from topics.client.core import NewRecord
-from topics.client.sync_client import SyncClient
+from topics.client.calls import NewRecord
+from topics.client.sync_client import Client
 from topics.spark.options import Files, Server
 from topics.spark.pipelines.archive import ArchiveSpec, archive
 from topics.spark.pipelines.audit import AuditSpec, audit
@@ -81,10 +81,10 @@ def archive_all(origin: Server | Files, target: Path, records: int, master: str,
 
 
 def fill(url: str, records: int) -> None:
-    with SyncClient(url) as client:
+    with Client(url) as client:
         for start in range(0, records, WRITE_RECORDS):
             batch = [record(number) for number in range(start, min(start + WRITE_RECORDS, records))]
-            client.append("events", batch)
+            client.append_many("events", batch)
 
 
 def record(number: int) -> NewRecord:

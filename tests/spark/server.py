@@ -4,7 +4,7 @@ from pathlib import Path
 
 from conformance.client import Topic
 from conformance.process import ServerProcess
-from topics.client.sync_client import SyncClient
+from topics.client.sync_client import Client
 
 
 class RestartableServer:
@@ -23,8 +23,8 @@ class RestartableServer:
     def topic(self, name: str) -> Topic:
         return Topic(self.api, name)
 
-    def client(self) -> SyncClient:
-        return SyncClient(self.url)
+    def client(self) -> Client:
+        return Client(self.url)
 
     def stop(self) -> None:
         self._process.stop()

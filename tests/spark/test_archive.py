@@ -197,7 +197,7 @@ def test_an_archive_is_not_continued_with_another_server_of_which_nothing_archiv
     other.configure(cap_records=10)
     other.fill(150)
     with server.client() as client:
-        server_id = client.server_id()
+        server_id = client.ready().server_id
     # By chance the other topic has the same epoch, and all that could be compared is gone.
     rewrite_last_commit(tmp_path / "a", other.state()["epoch"], server_id)
     before = contents(tmp_path / "a")
@@ -217,7 +217,7 @@ def test_an_archive_from_before_there_were_ids_takes_that_of_the_server_it_goes_
     topic.fill(1)
     assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 1
     with server.client() as client:
-        assert manifest.load(str(tmp_path / "a")).server_id == client.server_id() != ""
+        assert manifest.load(str(tmp_path / "a")).server_id == client.ready().server_id != ""
 
 
 def test_two_archives_on_one_directory_are_refused_by_a_lock(

@@ -1,1 +1,3 @@
-"""The Python client: `core` knows the protocol and does no I/O, `sync_client` is its shell over sockets."""
+"""The Python client. `calls` has a function for each request, `caller` sends them and tries again, `reading` goes
+through a topic; none of them does I/O. `sync_client` and `async_client` are the shells, over `sockets` and
+`asyncio_port`."""

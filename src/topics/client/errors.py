@@ -7,6 +7,11 @@ class ServerUnreachable(TopicsError):
     """No connection, or it broke, and trying again did not help. Check that the server runs and the URL is right."""
 
 
+class OutcomeUnknown(ServerUnreachable):
+    """The connection broke after a request that must not be sent twice (a delete by tag, a redrive). It may have been
+    carried out: look at the topic, then decide whether to repeat it."""
+
+
 class UnexpectedReply(TopicsError):
     """The server answered something this client does not understand. Check that the URL is that of a topics server,
     and that it is not older than this client. `code` is empty when there was none."""
@@ -22,3 +27,25 @@ class ExportCut(TopicsError):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f'the export of topic "{topic}" ended early: {reason}', topic=topic)
+
+
+class LossMet(TopicsError):
+    """Records were lost before they were read, and `losses="raise"` was asked for. `detail` has the range; read on from
+    its end to go on without them."""
+
+    def __init__(self, topic: str, first: int, last: int, reason: str) -> None:
+        super().__init__(
+            f'records {first} to {last} of topic "{topic}" are lost ({reason}); go on from_seq={last} without them',
+            topic=topic,
+            first=first,
+            last=last,
+            reason=reason,
+        )
+
+
+class ClientClosed(TopicsError):
+    """The client was closed. Make a new one."""
+
+
+class WrongLoop(TopicsError):
+    """An AsyncClient belongs to the event loop it was first used on. Make one for each loop."""

@@ -1,157 +1,239 @@
-"""The blocking client: one keep-alive connection, used by one thread at a time."""
+"""The blocking client. What it can ask is in `calls.py`, how it asks in `caller.py`; this is the shell."""
 
 import contextlib
-import http.client
-import socket
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TypeVar
-from uuid import uuid4
+import ssl
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from topics import limits
-from topics.client import core
-from topics.client.core import Address, Answer, Call, NewRecord, Retries, RetryPolicy
-from topics.client.errors import ExportCut, UnexpectedReply
+from topics.client import calls, core, steps
+from topics.client.caller import Caller, run
+from topics.client.calls import Pages
+from topics.client.core import Call
+from topics.client.events import Event, Gap
+from topics.client.reading import Losses, Place, Reading
+from topics.client.retries import RetryPolicy
+from topics.client.settings import ClientSettings
+from topics.client.sockets import SocketPort
 from topics.clock import Clock, SystemClock
-from topics.model.producer import Producer
-from topics.wire.queue_messages import JobReply
-from topics.wire.responses import (
-    CursorResponse,
-    DiffReply,
-    ExportEnd,
-    LossOut,
-    RecordReply,
-    StateReply,
-    TopicSummary,
-    WriteResponse,
-)
+from topics.wire.responses import ExportEnd, RecordReply
 
-T = TypeVar("T", bound=Struct)
-
-FAILURES = (OSError, http.client.HTTPException)
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+I_co = TypeVar("I_co", covariant=True)
 
 
-def pause(duration_s: float) -> None:
-    threading.Event().wait(duration_s)
+class Blocking(Generic[P, T]):
+    """A method that sends the call of a function of `calls.py` and returns the reply."""
+
+    def __init__(self, call: Callable[P, Call[T]]) -> None:
+        self._call = call
+        self.__doc__ = call.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Callable[P, Call[T]]: ...
+    @overload
+    def __get__(self, client: "Client", kind: type) -> Callable[P, T]: ...
+    def __get__(self, client: "Client | None", kind: type) -> Callable[P, Call[T]] | Callable[P, T]:
+        call = self._call
+        if client is None:
+            return call
+        caller = client.caller
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return run(caller.send(call(*args, **kwargs)))
+
+        return method
 
 
-class SyncClient:
-    """Calls wait for each other. An API key is sent but never shown: it is not in `repr`, errors or logs."""
+class BlockingPages(Generic[P, T]):
+    """The same for lists that come in pages."""
+
+    def __init__(self, pages: Callable[P, Pages[T]]) -> None:
+        self._pages = pages
+        self.__doc__ = pages.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Callable[P, Pages[T]]: ...
+    @overload
+    def __get__(self, client: "Client", kind: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: "Client | None", kind: type) -> Callable[P, Pages[T]] | Callable[P, Iterator[T]]:
+        make = self._pages
+        if client is None:
+            return make
+        caller = client.caller
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            pages = make(*args, **kwargs)
+            cursor: str | UnsetType = UNSET
+            while True:
+                page = run(caller.send(pages.call(cursor)))
+                yield from pages.items(page)
+                cursor = page.next_cursor
+                if cursor is UNSET:
+                    return
+
+        return method
+
+
+class BlockingSteps(Generic[P, T]):
+    """The same for what takes more than one request."""
+
+    def __init__(self, steps: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -> None:
+        self._steps = steps
+        self.__doc__ = steps.__doc__
+
+    def __get__(self, client: "Client", kind: type) -> Callable[P, T]:
+        steps, caller = self._steps, client.caller
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> T:
+            return run(steps(caller, *args, **kwargs))
+
+        return method
+
+
+class Reader(Generic[I_co]):
+    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+
+    def __init__(self, reading: Reading[I_co]) -> None:
+        self._reading = reading
+        self._items: Iterator[I_co] = iter(())
+        self._last: Any = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> I_co:
+        while True:
+            for item in self._items:
+                self._last = item
+                return item
+            items = run(self._reading.next_items())
+            if items is None:
+                raise StopIteration
+            self._items = iter(items)
+
+    @property
+    def position(self) -> int | None:
+        """The seq of the last item; of a loss, its end. None before the first."""
+        return self._reading.seq_of(self._last)
+
+    def commit(self) -> None:
+        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
+        if (seq := self.position) is not None:
+            run(self._reading.commit(seq))
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another thread: as soon as its page has come."""
+        self._reading.over = True
+        self._items = iter(())
+
+
+class Client:
+    """A client for threads: any number may use it at once. An API key is sent but never shown.
+
+    `timeout_s` bounds an attempt, `deadline_s` a call with all its retries. `url` and `api_key` default to
+    TOPICS_URL and TOPICS_API_KEY.
+    """
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         api_key: str | None = None,
         *,
+        timeout_s: float = limits.CLIENT_TIMEOUT_S,
+        deadline_s: float = limits.CLIENT_RETRY_TOTAL_MS_MAX / 1000,
+        connections_max: int = limits.CLIENT_CONNECTIONS_MAX,
         policy: RetryPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
         clock: Clock | None = None,
-        pause_s: Callable[[float], None] = pause,
-        new_key: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
-        self.url = url
-        self._address = Address.of(url)
-        if api_key is not None:
-            core.check_api_key(api_key)
-        self._api_key = api_key
-        self._policy = policy or RetryPolicy()
-        self._clock = clock or SystemClock()
-        self._pause_s = pause_s
-        self._new_key = new_key
-        self._lock = threading.Lock()
-        self._connection: http.client.HTTPConnection | None = None
+        settings = ClientSettings.of(
+            url,
+            api_key,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            policy=policy,
+            connections_max=connections_max,
+            tls=tls,
+        )
+        self.url = settings.url
+        clock = clock or SystemClock()
+        self._port = SocketPort(settings.address, settings.tls, clock, connections_max)
+        self.caller = Caller(
+            self.url, settings.requests(), self._port, clock, policy=settings.policy, timeout_s=timeout_s
+        )
 
     def __repr__(self) -> str:
-        return f"SyncClient({self.url!r})"
+        return f"Client({self.url!r})"
 
-    def __enter__(self) -> "SyncClient":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
-        with self._lock:
-            self._disconnect()
+        self._port.close()
 
-    # Calls
+    def send(self, call: Call[T]) -> T:
+        """Sends any call of `topics.client.calls`."""
+        return run(self.caller.send(call))
 
-    def server_id(self) -> str:
-        """Of the server's data; empty when it has none."""
-        return self.send(core.ready()).server_id
+    topics = BlockingPages(calls.topics)
+    topic = Blocking(calls.topic)
+    create = Blocking(calls.create)
+    configure = BlockingSteps(steps.configure)
+    delete_topic = Blocking(calls.delete_topic)
+    append = Blocking(calls.append)
+    append_many = Blocking(calls.append_many)
+    diff = Blocking(calls.diff)
+    delete = Blocking(calls.delete)
+    losses = Blocking(calls.losses)
+    cursors = Blocking(calls.cursors)
+    cursor = Blocking(calls.cursor)
+    set_cursor = Blocking(calls.set_cursor)
+    delete_cursor = Blocking(calls.delete_cursor)
+    routers = BlockingPages(calls.routers)
+    router = Blocking(calls.router)
+    put_router = Blocking(calls.put_router)
+    delete_router = Blocking(calls.delete_router)
+    claim = Blocking(calls.claim)
+    ack = Blocking(calls.ack)
+    nack = Blocking(calls.nack)
+    extend = Blocking(calls.extend)
+    leases = BlockingPages(calls.leases)
+    redrive = Blocking(calls.redrive)
+    health = Blocking(calls.health)
+    ready = Blocking(calls.ready)
+    metrics = Blocking(calls.metrics)
+    request = Blocking(core.request)
 
-    def state(self, topic: str) -> StateReply:
-        return self.send(core.get_state(topic))
-
-    def topics(self, prefix: str = "") -> Iterator[TopicSummary]:
-        """All topics whose names begin with `prefix`, in the order of names."""
-        cursor: str | UnsetType = UNSET
-        while True:
-            page = self.send(core.list_topics(prefix, cursor))
-            yield from page.topics
-            cursor = page.next_cursor
-            if cursor is UNSET:
-                return
-
+    @overload
     def read(
-        self,
-        topic: str,
-        from_seq: int = 0,
-        *,
-        to_seq: int | None = None,
-        from_ts: int | None = None,
-        limit: int = limits.DIFF_LIMIT_MAX,
-        match: Sequence[str] | None = None,
-        node: Sequence[str] = (),
-    ) -> DiffReply:
-        """The records after `from_seq`, one reply's worth."""
-        return self.send(
-            core.diff(topic, from_seq, to_seq=to_seq, from_ts=from_ts, limit=limit, match=match, node=node)
-        )
+        self, topic: str, *, as_type: type[D], losses: Literal["yield"] = "yield", **place: Unpack[Place]
+    ) -> Reader[Event[D] | Gap]: ...
+    @overload
+    def read(
+        self, topic: str, *, as_type: type[D], losses: Literal["hide", "raise"], **place: Unpack[Place]
+    ) -> Reader[Event[D]]: ...
+    @overload
+    def read(
+        self, topic: str, *, losses: Literal["yield"] = "yield", **place: Unpack[Place]
+    ) -> Reader[Event[Any] | Gap]: ...
+    @overload
+    def read(self, topic: str, *, losses: Literal["hide", "raise"], **place: Unpack[Place]) -> Reader[Event[Any]]: ...
+    def read(
+        self, topic: str, *, as_type: type[Any] | None = None, losses: Losses = "yield", **place: Unpack[Place]
+    ) -> Reader[Any]:
+        """The topic's records from a place on, and the losses between them as `Gap`.
 
-    def append(
-        self,
-        topic: str,
-        records: Sequence[NewRecord] | Raw,
-        *,
-        idempotency_key: str | None = None,
-        producer: Producer | None = None,
-        create: bool = True,
-        config: Mapping[str, object] | None = None,
-    ) -> WriteResponse:
-        """Without a key or a producer the client makes a key, so that its own retries add nothing twice.
-        `records` may also be the JSON text of the list, for those who made it elsewhere."""
-        known_as = producer or idempotency_key or self._new_key()
-        return self.send(core.append(topic, records, known_as, create=create, config=config))
-
-    def claim(self, queue: str, node: str, max_jobs: int = 1, *, lease_ms: int | None = None) -> list[JobReply]:
-        """Leases jobs to the worker `node`. Fewer than asked for: there are no more now."""
-        return self.send(core.claim(queue, node, max_jobs, lease_ms)).claimed
-
-    def ack(self, queue: str, node: str, jobs: Sequence[JobReply]) -> list[int]:
-        """Completes jobs; returns the seqs of those that somebody else has by now."""
-        return self.send(core.ack(queue, node, jobs)).skipped
-
-    def nack(self, queue: str, node: str, jobs: Sequence[JobReply], *, delay_ms: int = 0) -> list[int]:
-        """Gives jobs back, to be claimed again at once or after a while; returns as `ack` does."""
-        return self.send(core.nack(queue, node, jobs, delay_ms)).skipped
-
-    def extend(self, queue: str, node: str, jobs: Sequence[JobReply], lease_ms: int) -> list[int]:
-        """Keeps jobs for `lease_ms` from now; returns as `ack` does."""
-        return self.send(core.extend(queue, node, jobs, lease_ms)).skipped
-
-    def put_cursor(self, topic: str, name: str, seq: int) -> CursorResponse:
-        return self.send(core.put_cursor(topic, name, seq))
-
-    def cursor(self, topic: str, name: str) -> CursorResponse:
-        return self.send(core.get_cursor(topic, name))
-
-    def delete_cursor(self, topic: str, name: str) -> None:
-        self.send(core.delete_cursor(topic, name))
-
-    def losses(self, topic: str) -> list[LossOut]:
-        return self.send(core.losses(topic)).losses
+        `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
+        """
+        return Reader(Reading(self.caller, topic, place, losses, as_type))
 
     def export(
         self, topic: str, from_seq: int = 0, to_seq: int | None = None
@@ -160,76 +242,8 @@ class SyncClient:
 
         A broken stream is not resumed here: it raises, and the caller has the last record to go on from.
         """
-        call = core.export(topic, from_seq, to_seq)
-        with contextlib.closing(self._connect()) as connection:
-            self._request(connection, call)
-            response = connection.getresponse()
-            if response.status != 200:
-                raise core.refusal(_answer(response))
-            while line := response.readline(limits.CLIENT_LINE_BYTES_MAX):
-                if not line.endswith(b"\n") and len(line) >= limits.CLIENT_LINE_BYTES_MAX:
-                    raise UnexpectedReply("a line of an export is too long", response.status)
-                item = core.export_line(line)
-                if isinstance(item, RecordReply):
-                    yield item
-                elif item.error is None:
-                    return item
-                else:
-                    raise ExportCut(topic, item.error)
-        raise ExportCut(topic, "the connection was closed")
-
-    # The socket
-
-    def send(self, call: Call[T]) -> T:
-        retries = Retries(self._policy, lambda: self._clock.monotonic_ns() // 1_000_000)
-        with self._lock:
-            while True:
-                try:
-                    answer = self._once(call)
-                except FAILURES as error:
-                    self._disconnect()
-                    pause_ms: int | None = retries.after_failure(error, self.url)
-                else:
-                    pause_ms = retries.after_answer(answer)
-                    if pause_ms is None:
-                        return core.result(call, answer)
-                assert pause_ms is not None
-                self._pause_s(pause_ms / 1000)
-
-    def _once(self, call: Call[T]) -> Answer:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._request(self._connection, call)
-        response = self._connection.getresponse()
-        answer = _answer(response)
-        if response.will_close:
-            self._disconnect()
-        return answer
-
-    def _request(self, connection: http.client.HTTPConnection, call: Call[T]) -> None:
-        path = self._address.prefix + call.path
-        connection.request(call.method, path, body=call.body, headers=call.headers(self._api_key))
-
-    def _connect(self) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._address.secure else http.client.HTTPConnection
-        return kind(self._address.host, self._address.port, timeout=limits.CLIENT_TIMEOUT_S)
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-def _answer(response: http.client.HTTPResponse) -> Answer:
-    body = response.read(limits.CLIENT_REPLY_BYTES_MAX)
-    headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, headers, body)
-
-
-def listens(host: str, port: int) -> bool:
-    """Whether a connection to the port is taken: whether anybody is there at all."""
-    try:
-        socket.create_connection((host, port), limits.CLIENT_PROBE_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
+        export = run(steps.open_export(self.caller, topic, from_seq, to_seq))
+        with contextlib.closing(export):
+            while (records := run(export.next_records())) is not None:
+                yield from records
+            return export.trailer

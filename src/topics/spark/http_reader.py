@@ -7,7 +7,7 @@ or a gap that says which of them are gone. Deleted and filtered records are simp
 from collections.abc import Iterator, Sequence
 
 from topics.client.errors import UnexpectedReply
-from topics.client.sync_client import SyncClient
+from topics.client.sync_client import Client
 from topics.errors import TopicNotFound
 from topics.model.gap import GapReason
 from topics.spark.columns import Columns
@@ -29,7 +29,7 @@ class ServerLog:
         self._client = server.client()
 
     def server_id(self) -> str:
-        return self._client.server_id()
+        return self._client.ready().server_id
 
     def ranges(self) -> dict[str, TopicRange]:
         return topic_ranges(self._client, self._options.topics, self._options.prefix)
@@ -47,7 +47,7 @@ class ServerLog:
     def store_cursor(self, name: str, offsets: Offsets) -> None:
         for topic, position in offsets.items():
             try:
-                self._client.put_cursor(topic, name, position.seq)
+                self._client.set_cursor(topic, name, position.seq)
             except TopicNotFound:
                 # Deleted meanwhile: the next offset tells it as the loss it is.
                 continue
@@ -62,25 +62,25 @@ class ServerLog:
         self.close()
 
 
-def topic_ranges(client: SyncClient, topics: tuple[str, ...], prefix: str | None) -> dict[str, TopicRange]:
+def topic_ranges(client: Client, topics: tuple[str, ...], prefix: str | None) -> dict[str, TopicRange]:
     """What the subscribed topics hold now. A topic that does not exist is left out."""
     names = topics if prefix is None else tuple(listed.topic for listed in client.topics(prefix))
     ranges = {}
     for name in names:
         try:
-            state = client.state(name)
+            state = client.topic(name)
         except TopicNotFound:
             continue
         ranges[name] = TopicRange(state.epoch, state.earliest_seq, state.head_seq)
     return ranges
 
 
-def seq_at(client: SyncClient, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
+def seq_at(client: Client, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
     """Where the records of `ts` or later begin, or None if there are none. All before are older; lost seqs whose time
     nobody knows count as not older. `behind_losses`: the first record that is still there."""
     cursor = 0
     while True:
-        reply = client.read(topic, cursor, from_ts=ts, limit=1)
+        reply = client.diff(topic, cursor, from_ts=ts, limit=1)
         if reply.tombstone is not None and not behind_losses:
             return reply.tombstone.gap_from
         if reply.records:
@@ -90,7 +90,7 @@ def seq_at(client: SyncClient, topic: str, ts: int, *, behind_losses: bool = Fal
         cursor = reply.next_from_seq
 
 
-def read_range(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+def read_range(client: Client, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
     if wanted.lost_from is not None:
         yield Gap(wanted.lost_from, None, GapReason.RECREATED)
     if wanted.size == 0:
@@ -107,19 +107,19 @@ def read_range(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterat
         raise TopicChangedDuringRead(wanted.topic)
 
 
-def _gone(client: SyncClient, wanted: SeqRange) -> str | None:
+def _gone(client: Client, wanted: SeqRange) -> str | None:
     """Why nothing of the range is there any more, or None if the topic is still the one it was."""
     try:
-        state = client.state(wanted.topic)
+        state = client.topic(wanted.topic)
     except TopicNotFound:
         return DELETED
     return None if state.epoch == wanted.epoch else GapReason.RECREATED
 
 
-def _read_existing(client: SyncClient, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+def _read_existing(client: Client, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
     cursor, end = wanted.start, wanted.end
     while cursor < end:
-        reply = client.read(wanted.topic, cursor, to_seq=end, match=filters.match, node=filters.node)
+        reply = client.diff(wanted.topic, cursor, to_seq=end, match=filters.match, node=filters.node)
         gap = reply.tombstone
         if reply.head_seq < end:
             # The head went back: a topic that keeps nothing over a restart began anew.

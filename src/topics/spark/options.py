@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from topics import limits
 from topics.client.core import Address, check_api_key
-from topics.client.sync_client import SyncClient
+from topics.client.sync_client import Client
 from topics.errors import InvalidRequest
 from topics.model.names import is_topic_name
 from topics.spark.errors import InvalidOption
@@ -77,8 +77,8 @@ class Server:
     url: str
     api_key: Secret | None
 
-    def client(self) -> SyncClient:
-        return SyncClient(self.url, None if self.api_key is None else self.api_key.reveal())
+    def client(self) -> Client:
+        return Client(self.url, None if self.api_key is None else self.api_key.reveal())
 
 
 @dataclass(frozen=True, slots=True)

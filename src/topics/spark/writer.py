@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import DataType, MapType, StringType, StructType
 
 from topics import limits
-from topics.client.core import NewRecord
-from topics.client.sync_client import SyncClient
+from topics.client.calls import NewRecord
+from topics.client.sync_client import Client
 from topics.model.names import is_topic_name
 from topics.model.producer import Producer
 from topics.spark.errors import InvalidColumns, ReplayDiffers
@@ -177,7 +177,7 @@ class _Chunk:
 class ChunkSender:
     """Gathers records by topic and appends them."""
 
-    def __init__(self, write: WriteOptions, producer: Producer, client: SyncClient) -> None:
+    def __init__(self, write: WriteOptions, producer: Producer, client: Client) -> None:
         self.records = 0
         self.chunks = 0
         self._options = write
@@ -219,7 +219,7 @@ class ChunkSender:
         chunk = self._waiting.pop(topic)
         self._waiting_bytes -= chunk.size_bytes
         producer = self._producers.get(topic, self._producer)
-        reply = self._client.append(topic, chunk.records, producer=producer, create=self._options.create_topics)
+        reply = self._client.append_many(topic, chunk.records, producer=producer, create=self._options.create_topics)
         self._producers[topic] = Producer(producer.name, producer.sequence + len(chunk.records))
         self._next_sequences[topic] = 0 if reply.next_sequence is UNSET else reply.next_sequence
         self.records += len(chunk.records)

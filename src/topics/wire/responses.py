@@ -4,7 +4,7 @@ These are the truth for OpenAPI. The two hot ones, a write's and a diff's, are r
 bytes in `wire/render.py`; a test holds the two together.
 
 Clients decode the same structs. Where who reads a reply needs it in another form, that stands beside it and is called
-a reply: `RecordReply`, `DiffReply`, `StateReply`, `ReadyReply`.
+a reply: `RecordReply`, `DiffReply`, `ReadyReply`.
 """
 
 from typing import Annotated, Any
@@ -53,17 +53,6 @@ class TopicState(Struct):
     epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
-
-
-class StateReply(Struct):
-    """The state for who reads it, without the configuration: a client need not know all that a newer server lets
-    one configure. `epoch` tells this topic from earlier and later ones of the same name."""
-
-    topic: str
-    head_seq: int
-    earliest_seq: int
-    count: int
-    epoch: int
 
 
 class TopicSummary(Struct):
@@ -206,6 +195,8 @@ class DiffReply(Struct):
     head_seq: int
     earliest_seq: int
     tombstone: Tombstone | None = None
+    caught_up: bool = False
+    lag: int = 0
 
 
 class DeleteRecordsResponse(Struct):
@@ -313,6 +304,8 @@ class Ready(Struct):
 class ReadyReply(Struct):
     """The same for who reads it: `server_id` is empty when the server is of a version without ids."""
 
+    status: str = ""
+    topics: int = 0
     server_id: str = ""
 
 

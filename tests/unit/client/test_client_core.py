@@ -1,15 +1,19 @@
 """The protocol without sockets: requests as bytes, refusals as errors, and when to try again."""
 
 import json
+from random import Random
 
 import pytest
 from msgspec import Raw
 
 from topics import errors
 from topics.api.error_mapping import STATUSES, render_error
-from topics.client import core
-from topics.client.core import Address, Answer, NewRecord, Retries, RetryPolicy
+from topics.client import calls, core
+from topics.client.calls import NewRecord
+from topics.client.core import Address, Answer
 from topics.client.errors import ServerUnreachable, UnexpectedReply
+from topics.client.http1 import Requests
+from topics.client.retries import Retries, RetryPolicy
 from topics.wire.responses import ExportEnd, RecordReply
 
 
@@ -21,11 +25,11 @@ def answer(status: int, body: object = None, **headers: str) -> Answer:
 
 
 def test_a_name_is_quoted_in_the_path() -> None:
-    assert core.get_state("a:b/../c").path == "/v0/topics/a%3Ab%2F..%2Fc?touch=false"
+    assert calls.topic("a:b/../c").path == "/v0/topics/a%3Ab%2F..%2Fc?touch=false"
 
 
 def test_a_diff_says_only_what_was_asked_for() -> None:
-    assert json.loads(core.diff("t", 7).body or b"") == {
+    assert json.loads(calls.diff("t", 7).body or b"") == {
         "from_seq": 7,
         "limit": 1000,
         "include_tags": True,
@@ -34,19 +38,23 @@ def test_a_diff_says_only_what_was_asked_for() -> None:
 
 
 def test_a_diff_has_its_bounds_and_filters() -> None:
-    body = core.diff("t", 7, to_seq=9, from_ts=5, match=("tag", "Eq", "x"), node=("a", "b")).body
+    body = calls.diff("t", 7, to_seq=9, from_ts=5, match=("tag", "Eq", "x"), node=("a", "b")).body
     sent = json.loads(body or b"")
     assert (sent["to_seq"], sent["from_ts"], sent["match"], sent["node"]) == (9, 5, ["tag", "Eq", "x"], ["a", "b"])
 
 
 def test_an_append_carries_payloads_byte_for_byte() -> None:
-    call = core.append("t", [NewRecord(Raw(b'{"b": 1.0, "a":1e400}'), tag="x")], "key")
+    call = calls.append_many("t", [NewRecord(Raw(b'{"b": 1.0, "a":1e400}'), tag="x")], key="key")
     assert call.body == b'{"records":[{"data":{"b": 1.0, "a":1e400},"tag":"x"}],"idempotency_key":"key"}'
 
 
 def test_the_key_is_sent_as_a_bearer() -> None:
-    assert core.get_state("t").headers("s3cret")["Authorization"] == "Bearer s3cret"
-    assert "Authorization" not in core.get_state("t").headers(None)
+    address = Address.of("http://here:4000/log")
+    assert Requests(address, "s3cret").render(calls.topic("t")) == (
+        b"GET /log/v0/topics/t?touch=false HTTP/1.1\r\nhost: here:4000\r\nuser-agent: topics-python\r\n"
+        b"authorization: Bearer s3cret\r\naccept: application/json\r\n\r\n"
+    )
+    assert b"authorization" not in Requests(address, None).render(calls.topic("t"))
 
 
 @pytest.mark.parametrize(
@@ -79,20 +87,20 @@ def test_a_reply_becomes_its_struct_and_unknown_fields_are_ignored() -> None:
         "head_seq": 3,
         "earliest_seq": 1,
     }
-    reply = core.result(core.diff("t", 0), answer(200, body))
+    reply = core.result(calls.diff("t", 0), answer(200, body))
     assert [(record.seq, record.ts, bytes(record.data)) for record in reply.records] == [(3, 5, b'{"a": 1}')]
     assert reply.tombstone is None
 
 
 def test_a_reply_of_something_else_says_so() -> None:
     with pytest.raises(UnexpectedReply):
-        core.result(core.get_state("t"), Answer(200, {}, b"<html>"))
+        core.result(calls.topic("t"), Answer(200, {}, b"<html>"))
 
 
 def test_a_line_of_an_export_is_a_record_or_the_end() -> None:
-    record = core.export_line(b'{"$seq":1,"$ts":2,"data":{"$end":0}}\n')
+    record = calls.export_line(b'{"$seq":1,"$ts":2,"data":{"$end":0}}\n')
     assert isinstance(record, RecordReply)
-    end = core.export_line(b'{"$end":{"next_from_seq":9,"tombstones":[{"gap_from":1,"gap_to":2,"reason":"cap"}]}}\n')
+    end = calls.export_line(b'{"$end":{"next_from_seq":9,"tombstones":[{"gap_from":1,"gap_to":2,"reason":"cap"}]}}\n')
     assert isinstance(end, ExportEnd)
     assert (end.next_from_seq, end.tombstones[0].gap_to) == (9, 2)
 
@@ -143,8 +151,15 @@ def test_an_error_page_of_somebody_else_is_shown_in_part() -> None:
 # Trying again
 
 
+class Highest(Random):
+    """No jitter: every pause is as long as it may be."""
+
+    def randint(self, a: int, b: int) -> int:
+        return b
+
+
 def retries(attempts_max: int = 3, now_ms: int = 0) -> Retries:
-    return Retries(RetryPolicy(attempts_max, 10_000, 100, 1000), lambda: now_ms)
+    return Retries(RetryPolicy(attempts_max, 10_000, 100, 1000), lambda: now_ms, Highest())
 
 
 def test_an_answer_is_final() -> None:
@@ -154,7 +169,7 @@ def test_an_answer_is_final() -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_refusal_with_a_time_is_tried_again_after_it(status: int) -> None:
-    assert retries().after_answer(answer(status, retry_after="2")) == 2000
+    assert retries().after_answer(answer(status, retry_after="2")) == 2100
 
 
 @pytest.mark.parametrize("after", [{}, {"retry_after": "soon"}])
@@ -168,10 +183,17 @@ def test_a_server_that_wants_too_long_is_not_waited_for() -> None:
 
 def test_pauses_grow_up_to_a_bound() -> None:
     attempt = retries(attempts_max=6)
-    assert [attempt.after_failure(OSError("no"), "it") for _ in range(5)] == [100, 200, 400, 800, 1000]
+    assert [attempt.after_failure("no", "it") for _ in range(5)] == [100, 200, 400, 800, 1000]
+
+
+def test_pauses_differ_so_that_not_all_come_back_at_once() -> None:
+    policy = RetryPolicy(3, 10_000, 100, 1000)
+    pauses = {Retries(policy, lambda: 0, Random(seed)).after_failure("no", "it") for seed in range(20)}
+    assert len(pauses) > 5
+    assert all(50 <= pause <= 100 for pause in pauses)
 
 
 def test_failures_end_in_an_error_that_says_where_and_why() -> None:
     attempt = retries(attempts_max=1)
     with pytest.raises(ServerUnreachable, match="http://x does not answer: refused; tried 1 times"):
-        attempt.after_failure(OSError("refused"), "http://x")
+        attempt.after_failure("refused", "http://x")

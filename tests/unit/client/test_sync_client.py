@@ -9,12 +9,14 @@ from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from topics import errors
-from topics.client.core import NewRecord, RetryPolicy
+from topics.client.calls import NewRecord
 from topics.client.errors import ExportCut, ServerUnreachable
-from topics.client.sync_client import SyncClient
-from topics.wire.responses import Performance, TopicPage, TopicSummary, WriteResponse
+from topics.client.retries import RetryPolicy
+from topics.client.sync_client import Client
+from topics.model.config import DEFAULT_CONFIG
+from topics.wire.responses import Performance, TopicPage, TopicState, TopicSummary, WriteResponse
 
-STATE = b'{"topic":"t","head_seq":3,"earliest_seq":1,"count":3,"epoch":1}'
+STATE = encode(TopicState("t", "log", 3, 1, 4, 3, 99, DEFAULT_CONFIG, 0, None, None, 1, Performance(0.1)))
 APPENDED = encode(WriteResponse("t", 1, 1, 1, 1, created=False, deduped=False, performance=Performance(0.1)))
 NOT_READY = b'{"error":{"code":"not_ready","message":"recovering"}}'
 DROP = b"drop"
@@ -79,48 +81,51 @@ def pauses() -> list[float]:
 
 
 @pytest.fixture
-def client(server: ScriptedServer, pauses: list[float]) -> Iterator[SyncClient]:
-    with SyncClient(server.url, "s3cret", policy=RetryPolicy(attempts_max=3), pause_s=pauses.append) as client:
+def client(server: ScriptedServer, pauses: list[float]) -> Iterator[Client]:
+    with Client(server.url, "s3cret", policy=RetryPolicy(attempts_max=3)) as client:
+
+        async def pause(duration_s: float) -> None:
+            pauses.append(duration_s)
+
+        client.caller.port.pause = pause  # type: ignore[method-assign]
         yield client
 
 
-def test_one_connection_is_kept(server: ScriptedServer, client: SyncClient) -> None:
+def test_one_connection_is_kept(server: ScriptedServer, client: Client) -> None:
     server.script = [(200, STATE, {})] * 3
-    assert [client.state("t").head_seq for _ in range(3)] == [3, 3, 3]
+    assert [client.topic("t").head_seq for _ in range(3)] == [3, 3, 3]
     assert server.connections == 1
 
 
-def test_a_server_that_is_not_ready_is_waited_for(
-    server: ScriptedServer, client: SyncClient, pauses: list[float]
-) -> None:
+def test_a_server_that_is_not_ready_is_waited_for(server: ScriptedServer, client: Client, pauses: list[float]) -> None:
     server.script = [(503, NOT_READY, {"Retry-After": "1"}), (200, STATE, {})]
-    assert client.state("t").head_seq == 3
-    assert pauses == [1.0]
+    assert client.topic("t").head_seq == 3
+    assert [1.0 < pause < 1.1 for pause in pauses] == [True]
 
 
-def test_waiting_has_an_end(server: ScriptedServer, client: SyncClient) -> None:
+def test_waiting_has_an_end(server: ScriptedServer, client: Client) -> None:
     server.script = [(503, NOT_READY, {"Retry-After": "1"})] * 3
     with pytest.raises(errors.NotReady):
-        client.state("t")
+        client.topic("t")
 
 
 def test_an_append_over_a_broken_connection_is_sent_again_with_the_same_key(
-    server: ScriptedServer, client: SyncClient
+    server: ScriptedServer, client: Client
 ) -> None:
     server.script = [(0, DROP, {}), (200, APPENDED, {})]
-    client.append("t", [NewRecord(Raw(b"1"))])
+    client.append_many("t", [NewRecord(Raw(b"1"))])
     assert len(server.bodies) == 2
     assert server.bodies[0] == server.bodies[1]
     assert b'"idempotency_key":"' in server.bodies[0]
 
 
-def test_a_server_that_is_gone_is_an_error_that_names_it(server: ScriptedServer, client: SyncClient) -> None:
+def test_a_server_that_is_gone_is_an_error_that_names_it(server: ScriptedServer, client: Client) -> None:
     server.script = [(0, DROP, {})] * 3
     with pytest.raises(ServerUnreachable, match=server.url):
-        client.state("t")
+        client.topic("t")
 
 
-def test_topics_are_listed_page_by_page(server: ScriptedServer, client: SyncClient) -> None:
+def test_topics_are_listed_page_by_page(server: ScriptedServer, client: Client) -> None:
     server.script = [
         (200, encode(TopicPage([TopicSummary(name, 1, 1, 1, 9, False, 0)], Performance(0.1), cursor)), {})
         for name, cursor in (("a", "c"), ("b", UNSET))
@@ -128,7 +133,7 @@ def test_topics_are_listed_page_by_page(server: ScriptedServer, client: SyncClie
     assert [listed.topic for listed in client.topics()] == ["a", "b"]
 
 
-def test_an_export_gives_records_and_then_its_end(server: ScriptedServer, client: SyncClient) -> None:
+def test_an_export_gives_records_and_then_its_end(server: ScriptedServer, client: Client) -> None:
     lines = b'{"$seq":1,"$ts":2,"data":1}\n{"$end":{"next_from_seq":1,"tombstones":[]}}\n'
     server.script = [(200, lines, {})]
     export = client.export("t")
@@ -145,11 +150,11 @@ def test_an_export_gives_records_and_then_its_end(server: ScriptedServer, client
         b'{"$end":{"next_from_seq":1,"tombstones":[],"error":"the topic was deleted"}}\n',
     ],
 )
-def test_an_export_that_is_not_whole_is_an_error(server: ScriptedServer, client: SyncClient, lines: bytes) -> None:
+def test_an_export_that_is_not_whole_is_an_error(server: ScriptedServer, client: Client, lines: bytes) -> None:
     server.script = [(200, lines, {})]
     with pytest.raises(ExportCut):
         list(client.export("t"))
 
 
-def test_the_key_is_not_shown(client: SyncClient) -> None:
+def test_the_key_is_not_shown(client: Client) -> None:
     assert "s3cret" not in repr(client)

@@ -7,12 +7,13 @@ from msgspec import Raw
 
 from topics.client.errors import UnexpectedReply
 from topics.errors import TopicNotFound
+from topics.model.config import DEFAULT_CONFIG
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.http_reader import read_range, seq_at
 from topics.spark.offsets import SeqRange
 from topics.spark.options import Filters
 from topics.spark.rows import Gap
-from topics.wire.responses import DiffReply, RecordReply, StateReply, Tombstone
+from topics.wire.responses import DiffReply, Performance, RecordReply, Tombstone, TopicState
 
 ALL = Filters((), None)
 WANTED = SeqRange("t", 1, 4, 9)
@@ -26,13 +27,13 @@ class ScriptedClient:
         self.replies = replies
         self.cursors: list[int] = []
 
-    def state(self, topic: str) -> StateReply:
+    def topic(self, topic: str) -> TopicState:
         epoch = self.epochs.pop(0)
         if epoch is None:
             raise TopicNotFound(topic)
-        return StateReply(topic, 9, 1, 9, epoch)
+        return TopicState(topic, "log", 9, 1, 10, 9, 0, DEFAULT_CONFIG, 0, None, None, epoch, Performance(0.1))
 
-    def read(self, topic: str, from_seq: int = 0, **_: object) -> DiffReply:
+    def diff(self, topic: str, from_seq: int = 0, **_: object) -> DiffReply:
         self.cursors.append(from_seq)
         reply = self.replies.pop(0)
         if reply is None:

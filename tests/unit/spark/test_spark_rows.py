@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from topics import limits
-from topics.client.core import NewRecord
+from topics.client.calls import NewRecord
 from topics.model.gap import GapReason
 from topics.spark.columns import filtered
 from topics.spark.errors import InvalidColumns

@@ -89,7 +89,7 @@ def export_topic(spark: SparkSession, spec: ExportSpec, progress: Progress) -> E
 def _range(spec: ExportSpec) -> tuple[int, int]:
     """The seqs to export, from the very first on: what was lost before the oldest record is lost, too."""
     with spec.server.client() as client:
-        head = client.state(spec.topic).head_seq
+        head = client.topic(spec.topic).head_seq
     first = 1 if spec.from_seq is None else spec.from_seq
     last = head if spec.to_seq is None else min(spec.to_seq, head)
     if head == 0:

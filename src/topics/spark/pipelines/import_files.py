@@ -21,7 +21,7 @@ import xxhash
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 
-from topics.client.sync_client import SyncClient
+from topics.client.sync_client import Client
 from topics.errors import CursorNotFound, TopicNotFound
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
@@ -111,7 +111,7 @@ def import_files(spark: SparkSession, spec: ImportSpec, progress: Progress) -> I
 
 class _Import:
     def __init__(
-        self, spark: SparkSession, spec: ImportSpec, client: SyncClient, rejects: TextIO, progress: Progress
+        self, spark: SparkSession, spec: ImportSpec, client: Client, rejects: TextIO, progress: Progress
     ) -> None:
         self.rejected = 0
         self._spark = spark
@@ -134,7 +134,7 @@ class _Import:
         """What earlier imports left in the topic, or None when there were none. Notes where the first one begins."""
         topic = self._spec.into
         try:
-            state = self._client.state(topic)
+            state = self._client.topic(topic)
         except TopicNotFound:
             self._looked_seq = 0
             return None
@@ -145,7 +145,7 @@ class _Import:
             # Never imported into, or killed right after the first append: the records tell.
             first_time = state.head_seq == 0 or self._meta_after(0).limit(1).count() == 0
             begin = state.head_seq if first_time else 0
-            self._client.put_cursor(topic, CURSOR, begin)
+            self._client.set_cursor(topic, CURSOR, begin)
         return self._meta_after(begin) if begin < state.head_seq else None
 
     def _meta_after(self, seq: int) -> DataFrame:
@@ -217,7 +217,7 @@ class _Import:
                 key = f"import/{xxhash.xxh3_128_hexdigest(body)}"
                 written = append_missing(self._client, topic, body, chunk.records, key, self._looked_seq)
                 if written.created:
-                    self._client.put_cursor(topic, CURSOR, 0)
+                    self._client.set_cursor(topic, CURSOR, 0)
                 imported += written.added
                 there += written.there
             there += chunk.skipped
@@ -251,8 +251,8 @@ def _last_row(before: DataFrame, source: str) -> int:
     return found.row or 0
 
 
-def _head_seq(client: SyncClient, topic: str) -> int:
+def _head_seq(client: Client, topic: str) -> int:
     try:
-        return client.state(topic).head_seq
+        return client.topic(topic).head_seq
     except TopicNotFound:
         return 0  # there was nothing to import

@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from topics import limits
-from topics.client.core import NewRecord
+from topics.client.calls import NewRecord
 from topics.spark.pipelines.json_paths import Step, column_or_path, steps_of
 
 IMPORT_META = "import"  # which row of which file a record is: "<source>:<row>"

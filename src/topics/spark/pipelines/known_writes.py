@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Raw, json
 
-from topics.client.sync_client import SyncClient
+from topics.client.sync_client import Client
 from topics.spark.errors import ReplayDiffers
 
 
@@ -24,10 +24,10 @@ class Written(NamedTuple):
     created: bool = False
 
 
-def append_missing(client: SyncClient, topic: str, body: bytes, count: int, key: str, looked_seq: int) -> Written:
+def append_missing(client: Client, topic: str, body: bytes, count: int, key: str, looked_seq: int) -> Written:
     """`body` is the JSON list of `count` records; `looked_seq` the head of the topic when it was looked at, and then
     it had none of them."""
-    reply = client.append(topic, Raw(body), idempotency_key=key)
+    reply = client.append_many(topic, Raw(body), key=key)
     if reply.count != count:
         raise ReplayDiffers(topic, key, reply.count, count)
     if not reply.deduped:
@@ -40,15 +40,15 @@ def append_missing(client: SyncClient, topic: str, body: bytes, count: int, key:
     if not gone:
         return Written(0, count, None, None)
     # A key of its own: the one above stands for records that are no more.
-    again = client.append(topic, Raw(b"[" + b",".join(map(bytes, gone)) + b"]"))
+    again = client.append_many(topic, Raw(b"[" + b",".join(map(bytes, gone)) + b"]"))
     return Written(len(gone), count - len(gone), again.first_seq, again.last_seq)
 
 
-def _live_seqs(client: SyncClient, topic: str, first_seq: int, last_seq: int) -> set[int]:
+def _live_seqs(client: Client, topic: str, first_seq: int, last_seq: int) -> set[int]:
     found: set[int] = set()
     cursor = first_seq - 1
     while cursor < last_seq:
-        reply = client.read(topic, cursor, to_seq=last_seq)
+        reply = client.diff(topic, cursor, to_seq=last_seq)
         found.update(record.seq for record in reply.records)
         if reply.next_from_seq <= cursor:
             break

@@ -4,8 +4,8 @@ import os
 import tempfile
 from collections.abc import Iterable
 
-from topics.client.core import RetryPolicy
-from topics.client.sync_client import SyncClient
+from topics.client.retries import RetryPolicy
+from topics.client.sync_client import Client
 from topics.errors import TopicNotFound
 from topics.model.names import is_topic_name
 from topics.spark.errors import InvalidOption
@@ -41,7 +41,7 @@ def require_topics(server: Server, topics: Iterable[str]) -> None:
         for topic in topics:
             if not is_topic_name(topic):
                 raise InvalidOption("topic", f"{topic[:80]!r} is not a topic name")
-            client.state(topic)
+            client.topic(topic)
 
 
 def topics_with_prefix(server: Server, prefix: str) -> list[str]:
@@ -53,6 +53,6 @@ def topics_with_prefix(server: Server, prefix: str) -> list[str]:
     return names
 
 
-def _client(server: Server) -> SyncClient:
+def _client(server: Server) -> Client:
     key = None if server.api_key is None else server.api_key.reveal()
-    return SyncClient(server.url, key, policy=QUICK)
+    return Client(server.url, key, policy=QUICK)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from topics.client.core import Address
-from topics.client.sync_client import listens
+from topics.client.sockets import listens
 from topics.clock import SystemClock, monotonic_ms
 from topics.model.names import check_topic_name
 from topics.spark.errors import InvalidOption, PipelineError

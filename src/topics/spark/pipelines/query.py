@@ -85,7 +85,7 @@ def losses_of(server: Server, topics: Iterable[str]) -> list[LostBefore]:
         return [
             LostBefore(topic, loss.gap_from, loss.gap_to, loss.reason)
             for topic in topics
-            for loss in client.losses(topic)
+            for loss in client.losses(topic).losses
         ]
 
 

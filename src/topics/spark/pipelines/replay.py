@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from xxhash import xxh3_128_hexdigest
 
 from topics import limits
-from topics.client.core import NewRecord
-from topics.client.sync_client import SyncClient
+from topics.client.calls import NewRecord
+from topics.client.sync_client import Client
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
 from topics.model.names import is_topic_name
@@ -175,10 +175,10 @@ class _Run:
             and (spec.to_ts is None or file.first_ts < spec.to_ts)
         ]
 
-    def _present(self, client: SyncClient) -> DataFrame | None:
+    def _present(self, client: Client) -> DataFrame | None:
         """The seqs of this archive's topic that the target has."""
         try:
-            self._looked_seq = client.state(self._spec.into).head_seq
+            self._looked_seq = client.topic(self._spec.into).head_seq
         except TopicNotFound:
             return None
         options = {"url": self._spec.server.url, "subscribe": self._spec.into, "onDataLoss": "warn"}
@@ -191,7 +191,7 @@ class _Run:
         # Looked at once: what is appended from now on is ours.
         return found.localCheckpoint()
 
-    def _replay(self, client: SyncClient, files: Sequence[ArchivedFile], present: DataFrame | None) -> None:
+    def _replay(self, client: Client, files: Sequence[ArchivedFile], present: DataFrame | None) -> None:
         spec = self._spec
         rows = archive_files.read_files(self._spark, spec.directory, files, self._state.columns)
         wanted = rows.where(F.col("seq") >= spec.from_seq)
@@ -242,7 +242,7 @@ class _Run:
         kept = F.map_filter(before, lambda name, _: ~name.isin(ARCHIVE, TOPIC, SEQ, TS))
         return F.map_concat(kept, own).alias("meta")
 
-    def _append(self, client: SyncClient, chunk: pa.Table) -> None:
+    def _append(self, client: Client, chunk: pa.Table) -> None:
         seqs, times = chunk.column("seq").to_pylist(), chunk.column("ts_ms").to_pylist()
         batch = chunk.drop_columns(["seq", "ts_ms"]).combine_chunks().to_batches()[0]
         records = [record for _, record in records_of(batch, self._spec.into)]

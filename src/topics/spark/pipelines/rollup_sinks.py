@@ -15,7 +15,7 @@ import pyspark.sql.functions as sf
 from pyspark.sql import Column, DataFrame
 
 from topics import limits
-from topics.client.core import NewRecord
+from topics.client.calls import NewRecord
 from topics.model.producer import Producer
 from topics.spark.errors import PipelineError
 from topics.spark.options import Server
@@ -58,7 +58,7 @@ class TopicSink:
         meta = {ROLLUP_META: f"{query}/{batch}"}
         while chunk := list(islice(rows, limits.SPARK_CHUNK_RECORDS)):
             records = [NewRecord(msgspec.Raw(row.data.encode()), row.tag, None, meta) for row in chunk]
-            reply = self._client.append(self._topic, records, producer=producer)
+            reply = self._client.append_many(self._topic, records, producer=producer)
             producer = Producer(producer.name, producer.sequence + len(records))
             self.results += 0 if reply.deduped else reply.count
 

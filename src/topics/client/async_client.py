@@ -1,0 +1,265 @@
+"""The client for asyncio. What it can ask is in `calls.py`, how it asks in `caller.py`; this is the shell."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+
+from msgspec import UNSET, UnsetType
+
+from topics import limits
+from topics.client import calls, core, steps
+from topics.client.asyncio_port import AsyncioPort
+from topics.client.caller import Caller
+from topics.client.calls import Pages
+from topics.client.core import Call
+from topics.client.events import Event, Gap
+from topics.client.reading import Losses, Place, Reading
+from topics.client.retries import RetryPolicy
+from topics.client.settings import ClientSettings
+from topics.clock import Clock, SystemClock
+from topics.wire.responses import ExportEnd, RecordReply
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+I_co = TypeVar("I_co", covariant=True)
+
+
+class Awaited(Generic[P, T]):
+    """A method that sends the call of a function of `calls.py`; awaited, it gives the reply."""
+
+    def __init__(self, call: Callable[P, Call[T]]) -> None:
+        self._call = call
+        self.__doc__ = call.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Callable[P, Call[T]]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: "AsyncClient | None", kind: type) -> Callable[P, Call[T]] | Callable[P, Awaitable[T]]:
+        call = self._call
+        if client is None:
+            return call
+        caller = client.caller
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+            return caller.send(call(*args, **kwargs))
+
+        return method
+
+
+class AwaitedPages(Generic[P, T]):
+    """The same for lists that come in pages."""
+
+    def __init__(self, pages: Callable[P, Pages[T]]) -> None:
+        self._pages = pages
+        self.__doc__ = pages.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Callable[P, Pages[T]]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(
+        self, client: "AsyncClient | None", kind: type
+    ) -> Callable[P, Pages[T]] | Callable[P, AsyncIterator[T]]:
+        make = self._pages
+        if client is None:
+            return make
+        caller = client.caller
+
+        async def method(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+            pages = make(*args, **kwargs)
+            cursor: str | UnsetType = UNSET
+            while True:
+                page = await caller.send(pages.call(cursor))
+                for item in pages.items(page):
+                    yield item
+                cursor = page.next_cursor
+                if cursor is UNSET:
+                    return
+
+        return method
+
+
+class AwaitedSteps(Generic[P, T]):
+    """The same for what takes more than one request."""
+
+    def __init__(self, steps: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -> None:
+        self._steps = steps
+        self.__doc__ = steps.__doc__
+
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, Awaitable[T]]:
+        steps, caller = self._steps, client.caller
+
+        def method(*args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+            return steps(caller, *args, **kwargs)
+
+        return method
+
+
+class AsyncReader(Generic[I_co]):
+    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+
+    def __init__(self, reading: Reading[I_co]) -> None:
+        self._reading = reading
+        self._items: Iterator[I_co] = iter(())
+        self._last: Any = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> I_co:
+        while True:
+            for item in self._items:
+                self._last = item
+                return item
+            items = await self._reading.next_items()
+            if items is None:
+                raise StopAsyncIteration
+            self._items = iter(items)
+
+    @property
+    def position(self) -> int | None:
+        """The seq of the last item; of a loss, its end. None before the first."""
+        return self._reading.seq_of(self._last)
+
+    async def commit(self) -> None:
+        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
+        if (seq := self.position) is not None:
+            await self._reading.commit(seq)
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another task: as soon as its page has come."""
+        self._reading.over = True
+        self._items = iter(())
+
+
+class AsyncExport:
+    """Every record of a range. `trailer` tells what was lost of it, once the iteration is over."""
+
+    def __init__(self, caller: Caller, topic: str, from_seq: int, to_seq: int | None) -> None:
+        self._opening = (caller, topic, from_seq, to_seq)
+        self.trailer: ExportEnd | None = None
+
+    async def __aiter__(self) -> AsyncIterator[RecordReply]:
+        export = await steps.open_export(*self._opening)
+        try:
+            while (records := await export.next_records()) is not None:
+                for record in records:
+                    yield record
+            self.trailer = export.trailer
+        finally:
+            export.close()
+
+
+class AsyncClient:
+    """A client for the tasks of one event loop. An API key is sent but never shown.
+
+    `timeout_s` bounds an attempt, `deadline_s` a call with all its retries. `url` and `api_key` default to
+    TOPICS_URL and TOPICS_API_KEY.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_s: float = limits.CLIENT_TIMEOUT_S,
+        deadline_s: float = limits.CLIENT_RETRY_TOTAL_MS_MAX / 1000,
+        connections_max: int = limits.CLIENT_CONNECTIONS_MAX,
+        policy: RetryPolicy | None = None,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = ClientSettings.of(
+            url,
+            api_key,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            policy=policy,
+            connections_max=connections_max,
+            tls=tls,
+        )
+        self.url = settings.url
+        clock = clock or SystemClock()
+        self._port = AsyncioPort(settings.address, settings.tls, clock, connections_max)
+        self.caller = Caller(
+            self.url, settings.requests(), self._port, clock, policy=settings.policy, timeout_s=timeout_s
+        )
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._port.close()
+
+    async def send(self, call: Call[T]) -> T:
+        """Sends any call of `topics.client.calls`."""
+        return await self.caller.send(call)
+
+    topics = AwaitedPages(calls.topics)
+    topic = Awaited(calls.topic)
+    create = Awaited(calls.create)
+    configure = AwaitedSteps(steps.configure)
+    delete_topic = Awaited(calls.delete_topic)
+    append = Awaited(calls.append)
+    append_many = Awaited(calls.append_many)
+    diff = Awaited(calls.diff)
+    delete = Awaited(calls.delete)
+    losses = Awaited(calls.losses)
+    cursors = Awaited(calls.cursors)
+    cursor = Awaited(calls.cursor)
+    set_cursor = Awaited(calls.set_cursor)
+    delete_cursor = Awaited(calls.delete_cursor)
+    routers = AwaitedPages(calls.routers)
+    router = Awaited(calls.router)
+    put_router = Awaited(calls.put_router)
+    delete_router = Awaited(calls.delete_router)
+    claim = Awaited(calls.claim)
+    ack = Awaited(calls.ack)
+    nack = Awaited(calls.nack)
+    extend = Awaited(calls.extend)
+    leases = AwaitedPages(calls.leases)
+    redrive = Awaited(calls.redrive)
+    health = Awaited(calls.health)
+    ready = Awaited(calls.ready)
+    metrics = Awaited(calls.metrics)
+    request = Awaited(core.request)
+
+    @overload
+    def read(
+        self, topic: str, *, as_type: type[D], losses: Literal["yield"] = "yield", **place: Unpack[Place]
+    ) -> AsyncReader[Event[D] | Gap]: ...
+    @overload
+    def read(
+        self, topic: str, *, as_type: type[D], losses: Literal["hide", "raise"], **place: Unpack[Place]
+    ) -> AsyncReader[Event[D]]: ...
+    @overload
+    def read(
+        self, topic: str, *, losses: Literal["yield"] = "yield", **place: Unpack[Place]
+    ) -> AsyncReader[Event[Any] | Gap]: ...
+    @overload
+    def read(
+        self, topic: str, *, losses: Literal["hide", "raise"], **place: Unpack[Place]
+    ) -> AsyncReader[Event[Any]]: ...
+    def read(
+        self, topic: str, *, as_type: type[Any] | None = None, losses: Losses = "yield", **place: Unpack[Place]
+    ) -> AsyncReader[Any]:
+        """The topic's records from a place on, and the losses between them as `Gap`.
+
+        `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
+        """
+        return AsyncReader(Reading(self.caller, topic, place, losses, as_type))
+
+    def export(self, topic: str, from_seq: int = 0, to_seq: int | None = None) -> AsyncExport:
+        """Every record of the range, as one stream on a connection of its own.
+
+        A broken stream is not resumed here: it raises, and the caller has the last record to go on from.
+        """
+        return AsyncExport(self.caller, topic, from_seq, to_seq)
