@@ -65,7 +65,8 @@ class Unauthorized(TopicsError):
 
 
 class Forbidden(TopicsError):
-    """The key is known but lacks the scope, or the name is outside its prefixes. Use another key."""
+    """The key is known but lacks the scope, or the name is outside its prefixes: use another key. Or a web page of
+    another site has made the request: the message names the setting that allows it."""
 
     code = "forbidden"
 

@@ -1,4 +1,4 @@
-"""From a request to its answer: route, readiness, key, scope, name, quota, handler; errors rendered.
+"""From a request to its answer: route, readiness, site, key, scope, name, quota, handler; errors rendered.
 
 This is the only place that turns an unexpected exception into a 500. Tokens, bodies and query strings
 never reach the log.
@@ -16,10 +16,11 @@ from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
+from topics.api.sites import Sites
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.engine.journal import Busy
-from topics.errors import TopicsError
+from topics.errors import MethodNotAllowed, TopicsError
 
 log = logging.getLogger("topics.api")
 
@@ -29,6 +30,7 @@ class ApiApplication:
         self,
         routes: RouteTable,
         keys: KeyStore,
+        sites: Sites,
         readiness: Readiness,
         clock: Clock,
         *,
@@ -38,6 +40,7 @@ class ApiApplication:
         self._routes = routes
         self._keys = keys
         self._has_keys = bool(keys)
+        self._sites = sites
         self._readiness = readiness
         self._clock = clock
         self._in_flight = InFlight(inflight_per_key_max)
@@ -48,15 +51,23 @@ class ApiApplication:
         try:
             self._authorise(request)
         except TopicsError as error:
-            return self._refusal(request, error)
+            return self._sites.share(request.headers, self._refusal(request, error))
         return None
 
     def handle(self, request: Request) -> Answer:
+        answer = self._answer(request)
+        if b"origin" in request.headers and isinstance(answer, Response):
+            return self._sites.share(request.headers, answer)
+        return answer
+
+    def _answer(self, request: Request) -> Answer:
         try:
             route, call = self._authorise(request)
             answer = route.handler(call)
         except Busy as busy:
             answer = _ask_again(route, call, busy)
+        except MethodNotAllowed as error:
+            return self._preflight(request, error)
         except TopicsError as error:
             return self._refusal(request, error)
         except Exception:
@@ -82,7 +93,19 @@ class ApiApplication:
             if name and route.names_what_a_key_may_touch:
                 key.require_name(name)
             self._in_flight.check(key)
+        elif not route.probe:
+            self._sites.check(request.headers, link=route.open)
         return route, Call(request, name, item, key, self._clock)
+
+    def _preflight(self, request: Request, not_allowed: MethodNotAllowed) -> Response:
+        """No route takes OPTIONS, but a browser sends it before a page of another site may send something."""
+        try:
+            answer = (
+                self._sites.preflight(request.headers, not_allowed.allowed) if request.method == b"OPTIONS" else None
+            )
+        except TopicsError as error:
+            return self._refusal(request, error)
+        return self._refusal(request, not_allowed) if answer is None else answer
 
     def _key_for(self, route: Route, request: Request) -> Key:
         if route.open or (route.probe and not self._probe_auth):
@@ -99,13 +122,13 @@ class ApiApplication:
         """Awaits an answer that has to wait."""
         try:
             response = await answer
+            if self._log_every_request:
+                self._log(call.request, response.status)
         except TopicsError as error:
-            return self._refusal(call.request, error)
+            response = self._refusal(call.request, error)
         except Exception:
-            return self._failure(call.request)
-        if self._log_every_request:
-            self._log(call.request, response.status)
-        return response
+            response = self._failure(call.request)
+        return self._sites.share(call.request.headers, response)
 
     def _refusal(self, request: Request, error: TopicsError) -> Response:
         if is_internal(error):

@@ -22,6 +22,7 @@ from topics.api.openapi import openapi_document
 from topics.api.protocol import HttpProtocol
 from topics.api.readiness import Readiness
 from topics.api.routes import route_table
+from topics.api.sites import Sites
 from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
 from topics.delivery.claim_desk import ClaimDesk
@@ -187,6 +188,7 @@ def assemble(
     application = ApiApplication(
         routes,
         settings.keys,
+        Sites(settings.cors_origins, (settings.host, *settings.allowed_hosts), has_keys=bool(settings.keys)),
         readiness,
         clock,
         inflight_per_key_max=settings.inflight_per_key_max,

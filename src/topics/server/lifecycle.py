@@ -125,6 +125,8 @@ def _warn(settings: Settings) -> None:
             "no TOPICS_API_KEYS: authentication is OFF, everybody who reaches %s may do everything",
             settings.host,
         )
+        if "*" in settings.cors_origins:
+            log.warning("TOPICS_CORS_ORIGINS=* without TOPICS_API_KEYS: every web page may do everything here")
 
 
 async def _expire_records(server: Server) -> None:

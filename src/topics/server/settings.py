@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from topics import limits
 from topics.api.auth import KeyStore, parse_keys
+from topics.api.sites import parse_hosts, parse_origins
 from topics.errors import ConfigurationError
 
 _DIGITS_MAX = 20
@@ -43,6 +44,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     keys: KeyStore
     allow_insecure_no_auth: bool
     probe_auth: bool
+    cors_origins: tuple[str, ...]
+    allowed_hosts: tuple[str, ...]
     log_level: str
     data_dir: str
     cold_dir: str
@@ -126,6 +129,8 @@ def read_settings(environment: MutableMapping[str, str] | None = None) -> Settin
         keys=parse_keys(values.pop("TOPICS_API_KEYS", "")),
         allow_insecure_no_auth=env.boolean("TOPICS_ALLOW_INSECURE_NO_AUTH"),
         probe_auth=env.boolean("TOPICS_PROBE_AUTH"),
+        cors_origins=parse_origins(env.text("TOPICS_CORS_ORIGINS", "")),
+        allowed_hosts=parse_hosts(env.text("TOPICS_ALLOWED_HOSTS", "")),
         log_level=_read_log_level(env),
         data_dir=env.text("TOPICS_DATA_DIR", "./topics-data"),
         cold_dir=env.text("TOPICS_COLD_DIR", ""),

@@ -14,6 +14,7 @@ from topics.api.call import Call
 from topics.api.http import Request, Response
 from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
+from topics.api.sites import Sites
 from topics.engine.journal import Busy, Commit
 from topics.errors import InvalidRequest, PayloadTooLarge, StorageFailed, TopicFull
 from topics.storage.errors import CorruptFile
@@ -25,7 +26,14 @@ KEYS = "reader:read,writer:write:w:,both:rw"
 class Application:
     """An application whose one interesting route answers with `behave`."""
 
-    def __init__(self, keys: str = "", *, probe_auth: bool = False, inflight_per_key_max: int = 0) -> None:
+    def __init__(
+        self,
+        keys: str = "",
+        *,
+        probe_auth: bool = False,
+        inflight_per_key_max: int = 0,
+        origins: tuple[str, ...] = (),
+    ) -> None:
         self.clock = FakeClock()
         self.readiness = Readiness()
         self.readiness.phase = Phase.READY
@@ -41,6 +49,7 @@ class Application:
         self.under_test = ApiApplication(
             RouteTable(routes),
             parse_keys(keys),
+            Sites(origins, ("127.0.0.1",), has_keys=bool(keys)),
             self.readiness,
             self.clock,
             inflight_per_key_max=inflight_per_key_max,
