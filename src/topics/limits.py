@@ -234,3 +234,8 @@ METRICS_ROUTERS_MAX = 1000
 # are still found while young. The young thresholds stay Python's: with 10 000 instead of 700 the longest
 # middle collection grew from 5 to 26 ms. Freezing what assembly made changed nothing beside this.
 MIDDLE_COLLECTIONS_PER_FULL = 1_000_000
+
+# The command line
+CLI_BATCH_RECORDS = 1000
+CLI_BATCH_BYTES = 4 * MIB
+CLI_LINE_BYTES_MAX = 16 * MIB

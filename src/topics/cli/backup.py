@@ -16,7 +16,6 @@ Copy = Callable[[Progress], BackupResult]
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "backup",
-        help="copy a data directory while the server runs",
         description="Copies a data directory, cold segments included, to a new directory that a server can be "
         "started on. The server may run and write meanwhile; every write it had synced before is in the copy.",
     )

@@ -25,7 +25,6 @@ MILLISECONDS_MAX = 253_402_300_799_999  # the last of the year 9999
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "inspect",
-        help="dump a WAL file, a segment or a snapshot",
         description="Dumps a WAL file, a segment's .data, .idx or .tags, a snapshot or a heads file, good or bad.",
     )
     parser.add_argument("file", metavar="FILE")

@@ -1,43 +1,30 @@
-"""`topics …`: the command line. A command is a module with `add_parser` and a line in the table."""
+"""`topics …`: the command line. What it can do is in the table of `commands`; the chosen command alone is imported."""
 
-import argparse
 import os
 import sys
-from importlib import import_module
 
-from topics.errors import TopicsError
-from topics.version import VERSION
-
-COMMANDS = {
-    "serve": "topics.cli.serve",
-    "verify": "topics.cli.verify",
-    "inspect": "topics.cli.inspect",
-    "backup": "topics.cli.backup",
-    "restore": "topics.cli.restore",
-    "pipeline": "topics.cli.pipeline",
-    "bench": "topics.bench.command",
-}
+from topics.cli import commands
 
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="topics", description="A persistent event engine.")
-    parser.add_argument("--version", action="version", version=f"topics {VERSION}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    # Only what is asked for is imported: a server that starts does not wait for the benchmark.
-    for name in [words[0]] if words and words[0] in COMMANDS else COMMANDS:
-        import_module(COMMANDS[name]).add_parser(commands)
-    chosen = parser.parse_args(words)
-    try:
-        status: int = chosen.run(chosen)
-    except TopicsError as error:
-        print(f"topics: {error.message}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return status
+    if words and words[0] == "help":
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in {"-h", "--help"}:
+        # Help that was asked for is a result; who asked for nothing did something wrong.
+        stream = sys.stdout if words else sys.stderr
+        bold, plain = ("\x1b[1m", "\x1b[0m") if stream.isatty() and not os.environ.get("NO_COLOR") else ("", "")
+        print(commands.overview(bold, plain), end="", file=stream)
+        return 0 if words else 2
+    if words[0] in {"-V", "--version"}:
+        from topics.version import VERSION  # noqa: PLC0415
+
+        print(f"topics {VERSION}")
+        return 0
+    # Only here: help and version wait neither for argparse nor for a command.
+    from topics.cli.dispatch import dispatch  # noqa: PLC0415
+
+    return dispatch(words)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
+from topics.cli.connection import URL_DEFAULT, url_default
+from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.spark.errors import JavaMissing, SparkMissing
 
@@ -35,7 +37,7 @@ JOBS = {
     "audit": "topics.cli.pipeline_audit",
 }
 
-URL_DEFAULT = "http://127.0.0.1:4000"
+FAILED = 2
 INTERRUPTED = 130
 
 # A job on the command line is one short conversation: Spark's own is left to its logs.
@@ -54,7 +56,6 @@ class JobFailed(TopicsError):
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "pipeline",
-        help="bulk jobs on Spark",
         description="Bulk jobs on Spark, on this machine unless --master says otherwise. A job that is interrupted or "
         "killed leaves its last good state; the same command goes on from there.",
     )
@@ -64,12 +65,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         job_parser = jobs.add_parser(name, help=job.help, description=job.description)
         job.add_arguments(job_parser)
         add_common_arguments(job_parser)
-        job_parser.set_defaults(run=run, pipeline_job=job)
+        job_parser.set_defaults(run=run, pipeline_job=job, error_status=FAILED)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
-    group.add_argument("--url", default=URL_DEFAULT, help=f"the server ({URL_DEFAULT})")
+    group.add_argument("--url", default=url_default(), help=f"the server ($TOPICS_URL, or {URL_DEFAULT})")
     group.add_argument("--api-key", metavar="KEY", help="its API key ($TOPICS_API_KEY, which no process list shows)")
     group.add_argument("--master", default="local[*]", help="where Spark runs (local[*]: all cores of this machine)")
     group.add_argument(

@@ -4,8 +4,9 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob
 from topics.cli.table import aligned, counted
+from topics.cli.values import InvalidArguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

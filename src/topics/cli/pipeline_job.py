@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from topics.errors import TopicsError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from topics.spark.options import Server
     from topics.spark.pipelines.progress import Progress
-
-
-class InvalidArguments(TopicsError):
-    """The arguments contradict each other or one of them is malformed. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob
 from topics.cli.table import aligned, counted
+from topics.cli.values import InvalidArguments
 
 if TYPE_CHECKING:
     from topics.spark.pipelines.query import QuerySpec, QuerySummary

@@ -5,7 +5,8 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, InvalidArguments, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.values import InvalidArguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,13 +22,16 @@ class ProgressLine:
         self._shown = False
 
     def show(self, done_bytes: int, total_bytes: int) -> None:
+        share = done_bytes / total_bytes if total_bytes else 1.0
+        self.tell(f"{share:4.0%} of {total_bytes / 1e6:.1f} MB")
+
+    def tell(self, how_far: str) -> None:
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + (STEP_NS if self._overwrites else STEP_NS_WITHOUT_TERMINAL)
         self._shown = True
-        share = done_bytes / total_bytes if total_bytes else 1.0
-        text = f"{self._verb}: {share:4.0%} of {total_bytes / 1e6:.1f} MB"
+        text = f"{self._verb}: {how_far}"
         self._stream.write(f"\r\x1b[K{text}" if self._overwrites else f"{text}\n")
         self._stream.flush()
 

@@ -11,7 +11,6 @@ from topics.storage.fs import RealDisk
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "restore",
-        help="make a data directory from a backup",
         description="Copies a backup to a new data directory, and checks every byte. The backup stays as it is.",
     )
     parser.add_argument("backup", metavar="BACKUP", help="a directory made by `topics backup`")

@@ -10,7 +10,6 @@ from topics.server.settings import read_settings, split_address
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "serve",
-        help="run the server",
         description="Runs the server. Settings come from TOPICS_* environment variables; options win over them.",
     )
     for option, variable, meaning in (

@@ -22,7 +22,6 @@ NOTES_SHOWN_MAX = 20
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "verify",
-        help="check every byte of a data directory",
         description="Checks every byte of a data directory that no server is using, and changes nothing. "
         "Exit status: 0 sound, 1 problems, 2 could not be checked.",
     )

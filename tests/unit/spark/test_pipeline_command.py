@@ -8,8 +8,8 @@ import pytest
 
 from topics.cli import pipeline
 from topics.cli.main import main
-from topics.cli.pipeline_job import InvalidArguments
 from topics.cli.pipeline_replay import milliseconds
+from topics.cli.values import InvalidArguments
 from topics.spark import session
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.sql import Row
 
-from topics.cli.pipeline_job import InvalidArguments
 from topics.cli.pipeline_query import print_csv, print_json
+from topics.cli.values import InvalidArguments
 
 
 def test_numbers_json_does_not_have_are_null(capsys: pytest.CaptureFixture[str]) -> None:

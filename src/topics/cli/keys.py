@@ -1,0 +1,60 @@
+"""`topics keys generate`: a new API key, and the entry of TOPICS_API_KEYS that lets it in."""
+
+import argparse
+import secrets
+
+from topics.cli.output import print_json
+from topics.cli.parser import Commands, examples
+
+KEY_BYTES = 32
+SCOPES = ("read", "write", "delete", "admin")
+
+
+def add_parser(commands: Commands) -> None:
+    parser = commands.add_parser("keys", description="Makes API keys. Nothing is sent anywhere.")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    generate = actions.add_parser(
+        "generate",
+        help="a new key",
+        description="Prints a new key of 256 random bits, and its entry for TOPICS_API_KEYS of the server.",
+        epilog=examples(
+            "topics keys generate                                        # may do everything",
+            "topics keys generate --scopes read+write --prefix tenant42: # two scopes, one tenant",
+        ),
+    )
+    generate.add_argument("--scopes", type=_scopes, default=(), help=f"some of {'+'.join(SCOPES)} (all)")
+    generate.add_argument(
+        "--prefix", type=_prefix, action="append", default=[], help="only topics whose names begin so; may be repeated"
+    )
+    generate.add_argument("--json", action="store_true", help="print an object")
+    generate.set_defaults(run=generate_key)
+
+
+def generate_key(args: argparse.Namespace) -> int:
+    key = secrets.token_urlsafe(KEY_BYTES)
+    entry = key
+    if args.scopes or args.prefix:
+        entry += f":{'+'.join(args.scopes)}"
+    if args.prefix:
+        entry += f":{'|'.join(args.prefix)}"
+    if args.json:
+        print_json({"key": key, "entry": entry, "scopes": list(args.scopes or SCOPES), "prefixes": args.prefix})
+        return 0
+    print(f"key:    {key}")
+    print(f"server: add the entry to TOPICS_API_KEYS (with commas in between) and restart\n        {entry}")
+    print(f"client: export TOPICS_API_KEY={key}")
+    return 0
+
+
+def _scopes(text: str) -> tuple[str, ...]:
+    scopes = tuple(text.split("+"))
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise argparse.ArgumentTypeError(f"{scope!r} is none of {', '.join(SCOPES)}; join them with +")
+    return scopes
+
+
+def _prefix(text: str) -> str:
+    if not text or "," in text or "|" in text:
+        raise argparse.ArgumentTypeError(f"{text!r}: a prefix has at least a character, and no comma or |")
+    return text
