@@ -24,6 +24,7 @@ from topics.engine.journal import Commit
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed
 from topics.model.image import TopicCapture
+from topics.server.checkpoint_pace import CheckpointPace
 from topics.storage.checkpoint import CheckpointResult, Checkpoints
 from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.journal import DiskJournal
@@ -116,21 +117,11 @@ class Checkpointer:
 
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
-        waited_s = 0.0
-        blocks_filled = self._engine.state.blocks_filled
+        pace = CheckpointPace(self._engine.state.blocks_filled)
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
-            waited_s += limits.CHECKPOINT_POLL_S
-            written = self._wal_bytes() - self._wal_bytes_absorbed
-            filled = self._engine.state.blocks_filled
-            if (
-                written >= limits.CHECKPOINT_WAL_BYTES
-                or waited_s >= limits.CHECKPOINT_INTERVAL_S
-                or (filled != blocks_filled and waited_s >= limits.CHECKPOINT_SEAL_INTERVAL_S)
-            ):
-                waited_s = 0.0
-                blocks_filled = filled
-                await self.checkpoint(clean=False)
+            if pace.due(self._wal_bytes() - self._wal_bytes_absorbed, self._engine.state.blocks_filled):
+                pace.done(succeeded=await self.checkpoint(clean=False))
 
     async def checkpoint(self, *, clean: bool) -> bool:
         """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable.

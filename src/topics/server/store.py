@@ -27,7 +27,7 @@ from topics.server.metrics import WalMetrics
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
-from topics.storage.errors import DiskFailed
+from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -90,20 +90,22 @@ class Store:
         self._heads = Heads(disk, paths.meta_dir(self._root))
         self.recovery: RecoveryReport | None = None
         """Known once it is over."""
-        self._lock: Lock | None = None
+        self._locks: list[Lock] = []
         self._settling: asyncio.Task[bool] | None = None
         self.checkpointer = Checkpointer(
             engine, clock, journal, self._segments, block_age_ms_max=settings.segment_age_ms_max
         )
 
     def acquire(self) -> None:
-        """Makes the directory if it is not there, and takes it for this process."""
+        """Makes the directories if they are not there, and takes them for this process. Raises `ColdTierNotOurs`."""
         with _usable("TOPICS_DATA_DIR", self._root):
             self._disk.make_dir(self._root)
-            self._lock = self._disk.lock(paths.lock_path(self._root))
+            self._locks.append(self._disk.lock(paths.lock_path(self._root)))
         if self._settings.cold_dir:
             with _usable("TOPICS_COLD_DIR", self._settings.cold_dir):
                 self._disk.make_dir(self._settings.cold_dir)
+                self._tiers.cold.check_start(None)  # first: another's directory is left as it is
+                self._locks.append(self._disk.lock(paths.lock_path(self._settings.cold_dir)))
 
     async def recover(self, progress: Callable[[float], None]) -> None:
         """Brings back everything that was promised, and leaves the directory ready for writing."""
@@ -135,7 +137,10 @@ class Store:
         for _ in range(self.checkpointer.first_checkpoints):
             if not await self.checkpointer.checkpoint(clean=False):
                 return False
-        await asyncio.get_running_loop().run_in_executor(None, checkpoints.remove_orphans)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, checkpoints.remove_orphans)
+        except StorageError as error:
+            log.error("what an earlier start left behind stays until the next one: %s", error.message)
         return True
 
     async def close(self) -> None:
@@ -167,6 +172,7 @@ class Store:
         state = self._engine.state
         recovery = Recovery(self._disk, self._root, self._tiers, self, progress)
         recovered = recovery.run()
+        self._tiers.cold.check_start(recovered.start)
         end_of_log(state)
         state.next_id = max(state.next_id, recovered.next_id)
         operations: list[Operation] = []
@@ -194,6 +200,8 @@ class Store:
             self._heads,
             [topic.topic_id for topic in self._engine.topics if topic.exchange],
         )
+        # Behind the log, which says by now that there was this start: the cold tier is never ahead of it.
+        self._tiers.cold.claim(recovered.start + 1, self._new_id)
         checkpoints = Checkpoints(
             self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images, recovered.start + 1
         )
@@ -222,8 +230,8 @@ class Store:
     def release(self) -> None:
         """Another process may have the directory."""
         self._heads.close()
-        if self._lock is not None:
-            self._lock.release()
+        for lock in reversed(self._locks):
+            lock.release()
 
     @property
     def wal_backlog_share(self) -> float:

@@ -88,7 +88,8 @@ def back_up(
 ) -> BackupResult:
     """Copies `root` (and what it has in `cold_root`) to `target`, sound and durable when it returns.
 
-    Raises `TargetNotEmpty`, `NoDataDirectory`, `CorruptFile` (the source is damaged), `BackupFailed`, `DiskFailed`.
+    Raises `TargetNotEmpty`, `NoDataDirectory`, `CorruptFile` (the source is damaged), `ColdTierNotOurs`,
+    `BackupFailed`, `DiskFailed`. The id of a cold tier is not copied: what is restored gets one of its own.
     """
     root, target = root.rstrip("/"), target.rstrip("/")
     with failing_as(target, "copying"):
@@ -164,6 +165,7 @@ class _Copy:
         self._damaged: tuple[CorruptFile, ...] = ()
 
     def run(self) -> BackupResult:
+        self._source.cold.check()
         missing: tuple[int, str] | None = None
         for attempt in range(1, ATTEMPTS_MAX + 1):
             number, state, images = self._newest()

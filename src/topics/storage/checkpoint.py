@@ -22,7 +22,7 @@ from msgspec import structs
 from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
 from topics.model.record import Columns, payload_of
 from topics.storage import paths, snapshot
-from topics.storage.errors import CorruptFile, DiskFailed, failing_as
+from topics.storage.errors import CorruptFile, DiskFailed, StorageError, failing_as
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
@@ -36,12 +36,12 @@ APPENDERS_OPEN_MAX = 256
 
 class CheckpointResult(NamedTuple):
     """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq), and positions of
-    segments whose delete bytes are set. The checkpoint is durable also when the disk refused what follows it: that is
-    tried again."""
+    segments whose delete bytes are set. The checkpoint is durable also when the cold tier took nothing, or the disk
+    refused what follows it: that is tried again."""
 
     moved: list[tuple[int, int]]
     flagged: dict[tuple[int, int], list[int]]
-    failure: DiskFailed | None
+    failure: StorageError | None
 
 
 class Checkpoints:
@@ -97,12 +97,17 @@ class Checkpoints:
     ) -> CheckpointResult:
         doomed: list[tuple[int, int, bool]] = []
         moved: list[tuple[int, int]] = []
+        cold_failure: StorageError | None = None
         all_encoded, all_segments = dict(self._encoded), dict(self._segments)
         for captured in captures:
             topic_id = captured.image.topic_id
             before = self._segments.get(topic_id, {})
             segments = self._flush(captured, before, doomed)
-            for first_seq in self._tiers.relocate(topic_id, segments):
+            try:
+                relocated = self._tiers.relocate(topic_id, segments)
+            except StorageError as error:
+                relocated, cold_failure = [], error  # they stay where they are, and the snapshot does not wait for it
+            for first_seq in relocated:
                 segments[first_seq] = structs.replace(segments[first_seq], cold=True)
                 doomed.append((topic_id, first_seq, False))
                 moved.append((topic_id, first_seq))
@@ -125,7 +130,7 @@ class Checkpoints:
         for captured in captures:
             topic_id = captured.image.topic_id
             self._list(topic_id, self._segments[topic_id])
-        return CheckpointResult(moved, flagged, self._remove(unneeded, unneeded_topics) or failure)
+        return CheckpointResult(moved, flagged, self._remove(unneeded, unneeded_topics) or failure or cold_failure)
 
     @property
     def has_listed(self) -> bool:
@@ -137,22 +142,24 @@ class Checkpoints:
             if segment.deleted:
                 self._listed[topic_id, segment.first_seq] = segment.deleted
 
-    def _flag_listed(self) -> tuple[dict[tuple[int, int], list[int]], DiskFailed | None]:
+    def _flag_listed(self) -> tuple[dict[tuple[int, int], list[int]], StorageError | None]:
         """Sets the delete bytes of what the snapshot before this one lists: this one lists it, too."""
         flagged: dict[tuple[int, int], list[int]] = {}
-        failure: DiskFailed | None = None
+        failure: StorageError | None = None
         listed, self._listed = self._listed, {}
         for (topic_id, first_seq), positions in listed.items():
             segment = self._segments.get(topic_id, {}).get(first_seq)
             if segment is None or segment.cleared:
                 continue
-            directory = self._tiers.directory(topic_id, cold=segment.cold)
             try:
+                directory = self._tiers.changeable(topic_id, cold=segment.cold)
                 SegmentReader(self._disk, directory, first_seq, segment.data_bytes).flag_deleted(positions)
                 flagged[topic_id, first_seq] = positions
-            except (DiskFailed, CorruptFile) as error:
+            except CorruptFile:
+                self._listed[topic_id, first_seq] = positions  # who reads it is told
+            except StorageError as error:
                 self._listed[topic_id, first_seq] = positions
-                failure = error if isinstance(error, DiskFailed) else failure
+                failure = error
         return flagged, failure
 
     def _take_back_unsure(self) -> None:
@@ -261,19 +268,19 @@ class Checkpoints:
         if appender is not None:
             appender.close()
 
-    def _remove(self, segments: list[tuple[int, int, bool]], topics: list[int]) -> DiskFailed | None:
+    def _remove(self, segments: list[tuple[int, int, bool]], topics: list[int]) -> StorageError | None:
         """Removes what no snapshot needs any more. What the disk refuses to remove waits for the next time."""
-        failure: DiskFailed | None = None
+        failure: StorageError | None = None
         for topic_id, first_seq, cold in segments:
             try:
-                remove_segment(self._disk, self._tiers.directory(topic_id, cold=cold), first_seq)
-            except DiskFailed as error:
+                self._tiers.remove_segment(topic_id, first_seq, cold=cold)
+            except StorageError as error:
                 failure = error
                 self._doomed.append((topic_id, first_seq, cold))
         for topic_id in topics:
             try:
                 self._tiers.remove_topic(topic_id)
-            except DiskFailed as error:
+            except StorageError as error:
                 failure = error
                 self._doomed_topics.append(topic_id)
         return failure

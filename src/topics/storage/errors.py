@@ -11,11 +11,11 @@ class StorageError(TopicsError):
 
 
 class DirectoryInUse(StorageError):
-    """Another process has this data directory open. Stop it, or start this one on another directory."""
+    """Another process has this directory open. Stop it, or start this one on another directory."""
 
     def __init__(self, path: str, holder: str = "") -> None:
         by = f" by process {holder}" if holder else ""
-        super().__init__(f"{path} is locked{by}: the data directory is in use", path=path, holder=holder)
+        super().__init__(f"{path} is locked{by}: the directory is in use", path=path, holder=holder)
         self.path = path
         self.holder = holder
 
@@ -98,6 +98,14 @@ class ColdTierUnknown(StorageError):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"segments of {path} are on the cold tier: name its directory", path=path)
+        self.path = path
+
+
+class ColdTierNotOurs(StorageError):
+    """The cold tier belongs to another data directory. Name the right one, or an empty one for a new server."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the cold tier {path} is not used: {reason}", path=path)
         self.path = path
 
 

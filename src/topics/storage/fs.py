@@ -29,6 +29,7 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
 _FALLOCATE_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS})
+_FULLFSYNC_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY})
 
 MappedBytes = bytes | mmap.mmap
 """A read-only view of a file, sliced like bytes. It is unmapped when the last reference to it is dropped.
@@ -200,15 +201,33 @@ class RealFile:
         self._position = min(self._position, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        _sync(self._descriptor, metadata=False)
 
     def full_sync(self) -> None:
-        os.fsync(self._descriptor)
+        _sync(self._descriptor, metadata=True)
 
     def close(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+def _sync(descriptor: int, *, metadata: bool) -> None:
+    """With the strongest the platform has. On macOS `fsync` leaves the bytes in the drive's cache, and there is no
+    `fdatasync`: what reaches the platter there is F_FULLFSYNC, where the file system knows it."""
+    full_fsync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_fsync is not None:
+        try:
+            fcntl.fcntl(descriptor, full_fsync)
+        except OSError as error:
+            if error.errno not in _FULLFSYNC_UNSUPPORTED:
+                raise
+        else:
+            return
+    if metadata or not hasattr(os, "fdatasync"):
+        os.fsync(descriptor)
+    else:
+        os.fdatasync(descriptor)
 
 
 class RealLock:
@@ -264,7 +283,7 @@ class RealDisk:
     def sync_dir(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            _sync(descriptor, metadata=True)
         finally:
             os.close(descriptor)
 

@@ -4,6 +4,8 @@
     <root>/meta/snapshot.0007.bin                  metadata snapshots, numbered
     <root>/meta/id                                 tells this directory from every other
     <root>/meta/heads                              last seqs given out, for after a killed process
+    <root>/meta/cold                               the id of its cold tier
+    <cold root>/OWNER                              whose cold tier it is; also in each topic's directory there
     <root>/wal/[shard-NN/]wal-<16 digits>.log      named by the first lsn in it; one shard lives flat in wal/
     <root>/wal/[shard-NN/]CURRENT                  the name of the active file, and a newline
     <root>/topics/<8+ hex>/seg-<16 digits>.data    record frames, named by the first seq
@@ -21,6 +23,7 @@ from enum import StrEnum
 
 CURRENT = "CURRENT"
 HEADS = "heads"
+OWNER = "OWNER"
 TEMPORARY_SUFFIX = ".tmp"
 
 _SNAPSHOT = re.compile(r"snapshot\.([0-9]{4,20})\.bin")
@@ -46,6 +49,14 @@ def meta_dir(root: str) -> str:
 
 def id_path(root: str) -> str:
     return f"{meta_dir(root)}/id"
+
+
+def cold_id_path(root: str) -> str:
+    return f"{meta_dir(root)}/cold"
+
+
+def owner_path(directory: str) -> str:
+    return f"{directory}/{OWNER}"
 
 
 def wal_dir(root: str) -> str:

@@ -49,9 +49,10 @@ H = TypeVar("H", bound=History)
 def read_directory(disk: Disk, root: str, tiers: Tiers, begin: Callable[[], H]) -> H:
     """Reads all of `root` into what `begin` makes, which is called anew for every attempt.
 
-    Raises `NoDataDirectory`, `CorruptFile`, `UnknownVersion`, `ColdTierUnknown`, or, when the server is too fast,
-    `FilesChanging`.
+    Raises `NoDataDirectory`, `CorruptFile`, `UnknownVersion`, `ColdTierUnknown`, `ColdTierNotOurs`, or, when the server
+    is too fast, `FilesChanging`.
     """
+    tiers.cold.check()
     failed: tuple[str, int, str] | None = None
     for _ in range(ATTEMPTS_MAX):
         history = begin()

@@ -153,6 +153,8 @@ class Recovery:
             directory = self._tiers.directory(image.topic_id, cold=segment.cold)
             path = paths.segment_path(directory, segment.first_seq, paths.SegmentPart.DATA)
             if not self._disk.exists(path):
+                if segment.cold:
+                    self._tiers.cold.check()  # if that is the reason, it is the better one to give
                 raise CorruptFile(path, 0, f"missing: it held seqs {segment.first_seq} on of topic {image.name!r}")
             size = self._disk.size(path)
             if size < segment.data_bytes or (segment.sealed and size != segment.data_bytes):

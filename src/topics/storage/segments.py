@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from topics.storage import paths
+from topics.storage.cold_tier import ColdTier
 from topics.storage.fs import Disk
 from topics.storage.segment_reader import SegmentReader
 
@@ -26,7 +27,7 @@ class Segments:
     def __init__(self, disk: Disk, hot_root: str, cold_root: str, open_max: int, cold_bytes_max: int) -> None:
         self._disk = disk
         self._hot_root = hot_root
-        self._cold_root = cold_root
+        self._cold_tier = ColdTier(disk, hot_root, cold_root)
         self._open_max = open_max
         self._cold_bytes_max = cold_bytes_max
         self._hot: OrderedDict[Key, SegmentReader] = OrderedDict()
@@ -80,5 +81,6 @@ class Segments:
 
     def _fetch(self, key: Key) -> SegmentReader:
         """May run on any thread."""
-        directory = paths.topic_dir(self._cold_root, key[0])
+        self._cold_tier.check_topic(key[0])
+        directory = paths.topic_dir(self._cold_tier.root, key[0])
         return SegmentReader(self._disk, directory, key[1], mapped=False).preload()

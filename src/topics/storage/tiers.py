@@ -1,7 +1,8 @@
 """The two places a sealed segment may be in: hot, under the data directory, and cold, under another one.
 
 Relocation copies a segment to the cold tier and syncs it; only then does a snapshot point there, and only after
-that is the hot copy removed. Every step may be repeated.
+that is the hot copy removed. Every step may be repeated. `cold_tier` says whose the cold tier is; before anything is
+changed there, it is asked.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from collections.abc import Set as AbstractSet
 
 from topics.model.image import SegmentImage
 from topics.storage import paths
+from topics.storage.cold_tier import ColdTier
 from topics.storage.errors import ColdTierUnknown, CorruptFile, failing_as
 from topics.storage.fs import Disk, replace_file
 from topics.storage.paths import SegmentPart
@@ -25,6 +27,7 @@ class Tiers:
         self._disk = disk
         self._hot_root = hot_root
         self._cold_root = cold_root
+        self.cold = ColdTier(disk, hot_root, cold_root)
         self._hot_retain_segments = hot_retain_segments
         self._hot_retain_bytes = hot_retain_bytes
 
@@ -65,16 +68,28 @@ class Tiers:
     def _copy(self, topic_id: int, first_seq: int) -> None:
         source, target = self.directory(topic_id, cold=False), self.directory(topic_id, cold=True)
         with failing_as(target, "copying a segment to the cold tier"):
-            self._disk.make_dir(target)
+            self.cold.claim_topic(topic_id)
             # `.data` last: a cold segment with data is whole.
             for part in (SegmentPart.TAGS, SegmentPart.INDEX, SegmentPart.DATA):
                 content = self._disk.read(paths.segment_path(source, first_seq, part))
                 replace_file(self._disk, paths.segment_path(target, first_seq, part), content, sync_dir=False)
             self._disk.sync_dir(target)
 
+    def changeable(self, topic_id: int, *, cold: bool) -> str:
+        """The directory, for who is about to change something there. Raises `ColdTierNotOurs`."""
+        directory = self.directory(topic_id, cold=cold)
+        if cold:
+            with failing_as(directory, "looking whose it is"):
+                self.cold.check()
+                self.cold.check_topic(topic_id)
+        return directory
+
+    def remove_segment(self, topic_id: int, first_seq: int, *, cold: bool) -> None:
+        remove_segment(self._disk, self.changeable(topic_id, cold=cold), first_seq)
+
     def remove_topic(self, topic_id: int) -> None:
-        for root in self._roots():
-            directory = paths.topic_dir(root, topic_id)
+        for cold in (False, True) if self._cold_root else (False,):
+            directory = self.changeable(topic_id, cold=cold)
             with failing_as(directory, "removing a topic"):
                 self._disk.remove_tree(directory)
 
@@ -85,16 +100,20 @@ class Tiers:
         kept_topics: AbstractSet[int],
     ) -> None:
         """Removes the segments and topics that `known` does not have in that tier, but for the kept ones: segments
-        by topic id, first seq and whether they are cold."""
+        by topic id, first seq and whether they are cold. On the cold tier only what says that it is ours."""
+        with failing_as(self._cold_root, "looking whose it is"):
+            self.cold.check()
         for root in self._roots():
+            cold = root == self._cold_root
             for name in self._disk.list_dir(paths.topics_dir(root)):
                 topic_id = paths.parse_topic_name(name)
-                if topic_id is None or topic_id in kept_topics:
-                    continue
-                if topic_id not in known:
-                    self.remove_topic(topic_id)
+                if topic_id is None or topic_id in kept_topics or (cold and not self.cold.names_us(topic_id)):
                     continue
                 directory = paths.topic_dir(root, topic_id)
+                if topic_id not in known:
+                    with failing_as(directory, "removing a topic"):
+                        self._disk.remove_tree(directory)
+                    continue
                 for entry in self._disk.list_dir(directory):
                     parsed = paths.parse_segment_name(entry)
                     if parsed is None:
@@ -103,7 +122,6 @@ class Tiers:
                                 self._disk.remove(f"{directory}/{entry}")
                         continue
                     segment = known[topic_id].get(parsed[0])
-                    cold = root == self._cold_root
                     if (topic_id, parsed[0], cold) in kept_segments:
                         continue
                     if segment is None or segment.cleared or segment.cold != cold:

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from topics.model.image import SegmentImage, TopicImage
 from topics.storage import paths, snapshot
+from topics.storage.cold_tier import ColdTier
 from topics.storage.errors import CorruptFile, DirectoryInUse, NoDataDirectory, UnknownVersion
 from topics.storage.findings import Finding, Findings, Severity
 from topics.storage.fs import Disk
@@ -106,7 +107,7 @@ def verify_directory(
     progress: Progress = lambda done, total: None,
     each: Each = one_by_one,
 ) -> Report:
-    """`cold_root` is empty when there is no cold tier. Raises `NoDataDirectory`."""
+    """`cold_root` is empty when there is no cold tier. Raises `NoDataDirectory`, `ColdTierNotOurs`."""
     return _Verification(disk, root, cold_root, progress, each).run()
 
 
@@ -179,6 +180,7 @@ class _Verification:
         numbers = snapshot.numbers(self._disk, paths.meta_dir(self._root))
         if not shards and not numbers:
             raise NoDataDirectory(self._root)
+        ColdTier(self._disk, self._root, self._cold_root).check()
         readable = self._read_snapshots(numbers)
         number, state, images = readable[0] if readable else (0, State(1, False, {}, [], 0), [])
         needed = _segments_of(images)
@@ -280,6 +282,8 @@ class _Verification:
                 orphans: set[int] = set()
                 for entry in self._disk.list_dir(directory):
                     parsed = paths.parse_segment_name(entry)
+                    if entry == paths.OWNER:
+                        continue
                     if parsed is None:
                         self._findings.note(f"{directory}/{entry}", 0, "orphan: not part of a segment")
                     elif parsed[0] not in orphans and (topic_id, parsed[0], root == self._cold_root) not in known:

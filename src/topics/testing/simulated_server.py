@@ -38,7 +38,7 @@ from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
 SERVER_NUMBER = 7
-"""The id of a new directory: the same every time, as everything here."""
+"""The id of a new directory, and of its cold tier: the same every time, as everything here."""
 
 Result = TypeVar("Result")
 Config = Mapping[str, object]
@@ -72,6 +72,7 @@ class SimulatedServer:
         *,
         wal_file_bytes: int = 1 << 16,
         lazy: bool = False,
+        server_number: int = SERVER_NUMBER,
         **overrides: object,
     ) -> None:
         self._at_turn_end: list[Callable[[], None]] = []
@@ -85,7 +86,7 @@ class SimulatedServer:
             lambda call: call(),
             self._at_turn_end.append,
             wal_file_bytes=wal_file_bytes,
-            new_id=lambda: f"{SERVER_NUMBER:032x}",
+            new_id=lambda: f"{server_number:032x}",
         )
         self.queues = self.engine.queues
         self.lazy = lazy

@@ -1,5 +1,7 @@
 """The real file system behind `Disk`: modes, locks, short writes, and reading back."""
 
+import errno
+import fcntl
 import os
 import resource
 import stat
@@ -167,3 +169,58 @@ def test_another_process_cannot_take_the_lock(disk: Disk, directory: str) -> Non
     lock.release()
     allowed = subprocess.run([sys.executable, "-c", program, path], env=environment, check=False)
     assert (refused.returncode, allowed.returncode) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("full_fsync", "fdatasync", "refused_with", "calls"),
+    [
+        (False, True, 0, ["fdatasync", "fsync"]),
+        (False, False, 0, ["fsync", "fsync"]),
+        (True, False, 0, ["F_FULLFSYNC", "F_FULLFSYNC"]),
+        (True, False, errno.ENOTSUP, ["F_FULLFSYNC", "fsync", "F_FULLFSYNC", "fsync"]),
+    ],
+    ids=["linux", "neither", "macos", "macos-on-a-file-system-without"],
+)
+def test_a_sync_is_the_strongest_the_platform_has(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    full_fsync: bool,
+    fdatasync: bool,
+    refused_with: int,
+    calls: list[str],
+) -> None:
+    called: list[str] = []
+
+    def fcntl_call(descriptor: int, command: int) -> None:
+        called.append("F_FULLFSYNC")
+        assert command == 51
+        if refused_with:
+            raise OSError(refused_with, os.strerror(refused_with))
+
+    file = RealDisk().create(str(tmp_path / "file"))
+    if full_fsync:
+        monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+        monkeypatch.setattr(fcntl, "fcntl", fcntl_call)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: called.append("fsync"))
+    if fdatasync:
+        monkeypatch.setattr(os, "fdatasync", lambda descriptor: called.append("fdatasync"))
+    else:
+        monkeypatch.delattr(os, "fdatasync")
+    file.sync()
+    file.full_sync()
+    file.close()
+    assert called == calls
+
+
+def test_a_sync_that_failed_on_macos_is_an_error_and_not_tried_another_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fcntl_call(descriptor: int, command: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = RealDisk().create(str(tmp_path / "file"))
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", fcntl_call)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    file.close()

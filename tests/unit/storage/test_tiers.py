@@ -25,7 +25,10 @@ def mapping(*segments: SegmentImage) -> Mapping[int, SegmentImage]:
 
 
 def tiers(disk: FakeDisk, *, cold_root: str = COLD, segments: int = 4, bytes_max: int = 0) -> Tiers:
-    return Tiers(disk, HOT, cold_root, segments, bytes_max)
+    made = Tiers(disk, HOT, cold_root, segments, bytes_max)
+    disk.make_dir(COLD)
+    made.cold.claim(1, lambda: f"{1:032x}")
+    return made
 
 
 def filled(*first_seqs: int) -> FakeDisk:
@@ -42,7 +45,9 @@ def found(disk: FakeDisk, directory: str) -> list[int]:
 
 
 def everything(disk: FakeDisk) -> set[str]:
-    return {name for name in disk.dump() if name.startswith((HOT, COLD))}
+    """But for what says whose the cold tier is."""
+    of_owner = (paths.owner_path(COLD), paths.owner_path(COLD_DIR), paths.cold_id_path(HOT))
+    return {name for name in disk.dump() if name.startswith((HOT, COLD)) and name not in of_owner}
 
 
 @pytest.mark.parametrize(
@@ -108,9 +113,10 @@ def test_a_copy_cut_short_anywhere_is_made_again() -> None:
 
 def test_a_cold_tier_that_refuses_is_named() -> None:
     disk = filled(1)
+    both = tiers(disk, segments=0)
     disk.fail_at(disk.mutating_calls + 2)
     with pytest.raises(DiskFailed, match="copying a segment to the cold tier"):
-        tiers(disk, segments=0).relocate(TOPIC_ID, mapping(segment(1)))
+        both.relocate(TOPIC_ID, mapping(segment(1)))
     assert found(disk, HOT_DIR) == [1]
 
 
