@@ -13,6 +13,7 @@ from topics.engine.topic import Topic
 from topics.model.config import Durability, TopicConfig
 from topics.model.gap import GapReason
 from topics.model.producer import RememberedWrite, split_key
+from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch
 from topics.storage.group_commit import CommitThread
 from topics.testing.simulated_server import Reading, SimulatedServer
@@ -198,6 +199,7 @@ def check_instance(life: Instance, server: SimulatedServer, now_ms: int) -> None
     name = life.name
     topic = server.engine.topic(name)
     reading = server.read_all(name)
+    check_joined(server, name)
     log = topic.log
     label = f"{name} (topic {life.topic_id})"
 
@@ -360,3 +362,15 @@ def state_of(server: SimulatedServer) -> dict[str, object]:
             dict(topic.keys.items()),
         )
     return states
+
+
+def check_joined(server: SimulatedServer, topic: str) -> None:
+    """Whoever takes neighbours as one text gets the bytes of whoever gets each record apart, within any budget."""
+    from_seq = 0
+    head_seq = server.engine.topic(topic).log.head_seq
+    while from_seq < head_seq:
+        apart = server.engine.read(topic, from_seq, ReadOptions(5, 150))[1]
+        joined = server.engine.read(topic, from_seq, ReadOptions(5, 150, joined=True))[1]
+        assert b",".join(joined.fragments) == b",".join(apart.fragments)
+        assert joined._replace(fragments=[], joined=False) == apart._replace(fragments=[])
+        from_seq = apart.next_from_seq

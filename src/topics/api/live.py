@@ -89,6 +89,7 @@ def read_options(wishes: DiffRequest | ReadWishes, limit_max: int, node_bytes_ma
         own_nodes=own_nodes(wishes.node, node_bytes_max),
         to_seq=limits.U64_MAX if wishes.to_seq is None else wishes.to_seq,
         match=None if wishes.match is None else parse_match(wishes.match),
+        joined=True,
     )
 
 

@@ -50,7 +50,7 @@ class SharedBatches:
             return self._batch(from_seq, options)
         if self.topic.log.head_seq - from_seq <= limits.OWN_NODES_SHARED_SEQS_MAX:
             of_all = self._batch(from_seq, options)
-            if of_all.nodes.isdisjoint(own_nodes):
+            if not of_all.batch.joined and of_all.nodes.isdisjoint(own_nodes):
                 return of_all
         return self._batch(from_seq, options._replace(own_nodes=own_nodes))
 

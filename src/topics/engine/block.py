@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from topics.model.read_options import ReadOptions
-from topics.model.record import Batch, Columns, with_tag, without_data, without_meta
+from topics.model.record import Batch, Columns, Joined, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 
 
@@ -99,6 +99,11 @@ class AnyBlock(Protocol):
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         """The text of the chosen live positions. A record left out for this reader becomes an empty text."""
+        ...
+
+    def joined(self, chosen: Sequence[int], options: ReadOptions, budget: int, *, at_least_one: bool) -> Joined | None:
+        """The text of as many of the chosen live positions as the budget allows, neighbours as one. None where it is
+        not at hand, or not as this reader wants it: `render` it."""
         ...
 
     def columns(self, chosen: Sequence[int]) -> Columns:
@@ -295,6 +300,9 @@ class Block:
                 if len(chosen) == size:
                     return chosen, position + 1
         return chosen, end
+
+    def joined(self, chosen: Sequence[int], options: ReadOptions, budget: int, *, at_least_one: bool) -> None:
+        """Each record has its text: joining them costs no more here than later."""
 
     def columns(self, chosen: Sequence[int]) -> Columns:
         if isinstance(chosen, range):

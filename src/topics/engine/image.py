@@ -16,6 +16,7 @@ from topics.model.image import (
     QueueImage,
     RouterImage,
     SegmentImage,
+    Texts,
     TopicCapture,
     TopicImage,
 )
@@ -98,8 +99,10 @@ def _router_image(router: Router) -> RouterImage:
 
 
 def _capture_block(block: AnyBlock) -> BlockCapture:
-    columns = None
+    columns = texts = None
     if isinstance(block, Block):
+        if block.closed:
+            texts = Texts(block.fragments.copy(), block.nodes.copy(), block.has_tags, block.has_meta)
         start = block.flushed_count
         columns = Columns(
             block.fragments[start:],
@@ -121,6 +124,7 @@ def _capture_block(block: AnyBlock) -> BlockCapture:
         flushed_count=block.flushed_count,
         columns=columns,
         unflagged=list(block.unflagged),
+        texts=texts,
     )
 
 

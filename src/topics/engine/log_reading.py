@@ -16,11 +16,15 @@ _WHOLE = ReadOptions(limit=1, bytes_max=1, include_tags=True)
 
 
 class ReadBatch(NamedTuple):
+    """`fragments`: the texts of the records; one may be that of several, with commas between them, where the reader
+    took that (`ReadOptions.joined`)."""
+
     fragments: list[bytes]
     next_from_seq: int
     gap: Gap | None
     scanned: int
     cold_count: int = 0  # segments of the cold tier that were read
+    joined: bool = False  # some fragment is the text of several records
 
 
 class Run(NamedTuple):
@@ -70,6 +74,7 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
     window = options.limit
     budget = options.bytes_max
     scanned = cold_count = 0
+    joined = False
     index = bisect_right(log.block_starts, next_seq) - 1
     while 0 <= index < len(log.blocks) and next_seq <= end_seq and window and budget > 0:
         block = log.blocks[index]
@@ -82,15 +87,21 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
             chosen = [position for position in chosen if position < stop]
         scanned += stop - start
         window -= len(chosen)
-        rendered = block.render(chosen, options)
-        cut = _within(rendered, budget, at_least_one=not found)
-        if cut < len(rendered):
+        run = block.joined(chosen, options, budget, at_least_one=not found) if options.joined else None
+        if run is not None:
+            joined = joined or run.record_count > len(run.texts)
+            found += run.texts
+            cut, size = run.record_count, run.size
+        else:
+            rendered = block.render(chosen, options)
+            cut = _within(rendered, budget, at_least_one=not found)
+            size = sum(map(len, rendered))
+            found += [fragment for fragment in rendered[:cut] if fragment]
+        budget -= size
+        if cut < len(chosen):
             # The byte budget ends the batch before the position that did not fit.
             stop = chosen[cut]
             budget = 0
-        else:
-            budget -= sum(map(len, rendered))
-        found += [fragment for fragment in rendered[:cut] if fragment]
         next_seq = block.first_seq + stop
         index += stop == len(block)
     next_from_seq = next_seq - 1
@@ -98,7 +109,7 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
         next_from_seq = end_seq
     if gap is None:
         next_from_seq = max(next_from_seq, from_seq)
-    return ReadBatch(found, next_from_seq, gap, scanned, cold_count)
+    return ReadBatch(found, next_from_seq, gap, scanned, cold_count, joined)
 
 
 def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:

@@ -95,6 +95,15 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     segments: list[SegmentImage] = []
 
 
+class Texts(NamedTuple):
+    """A whole block as its readers get it, None for a dead record: what a sealed segment keeps beside its records."""
+
+    fragments: list[bytes | None]
+    nodes: list[str | None]
+    has_tags: bool
+    has_meta: bool
+
+
 class BlockCapture(NamedTuple):
     """One block. `columns` are its records from `flushed_count` on, which no segment file has yet. Copies, so the log
     may go on changing while they are written."""
@@ -111,6 +120,7 @@ class BlockCapture(NamedTuple):
     flushed_count: int
     columns: Columns | None
     unflagged: list[int]  # positions on disk, deleted since, whose delete byte is not known to be set
+    texts: Texts | None = None  # of a block to seal
 
 
 class TopicCapture(NamedTuple):

@@ -8,7 +8,7 @@ from topics.model.tag_match import TagMatch
 
 class ReadOptions(NamedTuple):
     """`own_nodes`: the reader's identities, whose records it does not get. `to_seq`: the last seq it may see.
-    `match`: only records with such a tag."""
+    `match`: only records with such a tag. `joined`: neighbours may come as one text, with commas between them."""
 
     limit: int
     bytes_max: int
@@ -18,6 +18,7 @@ class ReadOptions(NamedTuple):
     own_nodes: frozenset[str] = frozenset()
     to_seq: int = limits.U64_MAX
     match: TagMatch | None = None
+    joined: bool = False
 
     @property
     def leaves_out(self) -> bool:

@@ -82,6 +82,14 @@ class Columns(NamedTuple):
     tags: Sequence[str | None]
 
 
+class Joined(NamedTuple):
+    """Texts with commas between neighbours, of how many records, and their bytes without the commas."""
+
+    texts: list[bytes]
+    record_count: int
+    size: int
+
+
 class _Origin(Struct, gc=False):
     node: str | None = field(name="$node", default=None)
 

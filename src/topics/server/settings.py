@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     segment_age_ms_max: int
     hot_retain_segments: int
     hot_retain_bytes: int
+    sealed_text: bool
     body_bytes_max: int
     batch_records_max: int
     record_bytes_max: int
@@ -101,8 +102,8 @@ class _Environment:
             return default
         return value or default
 
-    def boolean(self, name: str) -> bool:
-        value = self.text(name, "0").lower()
+    def boolean(self, name: str, *, default: bool = False) -> bool:
+        value = self.text(name, "1" if default else "0").lower()
         if value not in _BOOLEANS:
             raise ConfigurationError(f"{name}={value!r}: use 1 or 0")
         return _BOOLEANS[value]
@@ -140,6 +141,7 @@ def read_settings(environment: MutableMapping[str, str] | None = None) -> Settin
         segment_age_ms_max=env.number("TOPICS_SEGMENT_MAX_AGE_MS", limits.SEGMENT_AGE_MS_MAX, 0),
         hot_retain_segments=env.number("TOPICS_HOT_RETAIN_SEGMENTS", limits.HOT_RETAIN_SEGMENTS, 0),
         hot_retain_bytes=env.number("TOPICS_HOT_RETAIN_BYTES", 0, 0),
+        sealed_text=env.boolean("TOPICS_SEALED_TEXT", default=True),
         body_bytes_max=env.number("TOPICS_MAX_BODY_BYTES", limits.BODY_BYTES_MAX, 1, limits.GIB),
         batch_records_max=env.number("TOPICS_MAX_BATCH_RECORDS", limits.BATCH_RECORDS_MAX, 1),
         record_bytes_max=env.number("TOPICS_MAX_RECORD_BYTES", limits.RECORD_BYTES_MAX, 1, limits.GIB),

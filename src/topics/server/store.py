@@ -203,7 +203,13 @@ class Store:
         # Behind the log, which says by now that there was this start: the cold tier is never ahead of it.
         self._tiers.cold.claim(recovered.start + 1, self._new_id)
         checkpoints = Checkpoints(
-            self._disk, self._root, self._tiers, recovered.snapshot_number, recovered.images, recovered.start + 1
+            self._disk,
+            self._root,
+            self._tiers,
+            recovered.snapshot_number,
+            recovered.images,
+            recovered.start + 1,
+            keep_text=self._settings.sealed_text,
         )
         stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]

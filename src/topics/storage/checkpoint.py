@@ -26,6 +26,7 @@ from topics.storage.errors import CorruptFile, DiskFailed, StorageError, failing
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_text import encode_text
 from topics.storage.segment_writer import SegmentAppender, remove_segment
 from topics.storage.state import encode_state, encode_topic
 from topics.storage.tiers import Tiers
@@ -45,12 +46,22 @@ class CheckpointResult(NamedTuple):
 
 
 class Checkpoints:
-    """`known`: the topics of the snapshot that was loaded, or none. `start`: which process this is."""
+    """`known`: the topics of the snapshot that was loaded, or none. `start`: which process this is. `keep_text`: sealed
+    segments have their records as readers get them, too."""
 
     def __init__(
-        self, disk: Disk, root: str, tiers: Tiers, number: int, known: Iterable[TopicImage], start: int
+        self,
+        disk: Disk,
+        root: str,
+        tiers: Tiers,
+        number: int,
+        known: Iterable[TopicImage],
+        start: int,
+        *,
+        keep_text: bool,
     ) -> None:
         self._start = start
+        self._keep_text = keep_text
         self._disk = disk
         self._root = root
         self._tiers = tiers
@@ -232,7 +243,8 @@ class Checkpoints:
             # No snapshot knows these places yet.
             SegmentReader(self._disk, directory, block.first_seq, data_bytes).flag_deleted(dead)
         if block.seal:
-            appender.seal()
+            texts = block.texts if self._keep_text else None
+            appender.seal(texts and encode_text(block.first_seq, **texts._asdict()))
             del self._appenders[topic_id, block.first_seq]
         return SegmentImage(
             first_seq=block.first_seq,

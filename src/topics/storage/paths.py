@@ -11,6 +11,7 @@
     <root>/topics/<8+ hex>/seg-<16 digits>.data    record frames, named by the first seq
     <root>/topics/<8+ hex>/seg-<16 digits>.idx     fixed-stride index of .data
     <root>/topics/<8+ hex>/seg-<16 digits>.tags    tags of a sealed segment
+    <root>/topics/<8+ hex>/seg-<16 digits>.text    records of a sealed segment as readers get them
     <any>.tmp                                      being written; worthless after a crash
 
 Numbers are padded so that a listing sorts them; they may outgrow the padding, so readers sort by number.
@@ -30,13 +31,14 @@ _SNAPSHOT = re.compile(r"snapshot\.([0-9]{4,20})\.bin")
 _SHARD = re.compile(r"shard-([0-9]{2,4})")
 _WAL_FILE = re.compile(r"wal-([0-9]{16,20})\.log")
 _TOPIC = re.compile(r"[0-9A-F]{8,16}")
-_SEGMENT = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tags)")
+_SEGMENT = re.compile(r"seg-([0-9]{16,20})\.(data|idx|tags|text)")
 
 
 class SegmentPart(StrEnum):
     DATA = "data"
     INDEX = "idx"
     TAGS = "tags"
+    TEXT = "text"
 
 
 def lock_path(root: str) -> str:

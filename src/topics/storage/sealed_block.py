@@ -4,16 +4,18 @@ Which positions are live is kept here, in memory, once any is dead; the delete b
 checkpoint. Everything else is read from the segment when it is asked for.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
 
+from topics import limits
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.read_options import ReadOptions
-from topics.model.record import Columns, fragment_of, with_tag, without_data, without_meta
+from topics.model.record import Columns, Joined, fragment_of, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
 from topics.storage.errors import CorruptFile
 from topics.storage.frame import StoredRecord
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_text import SegmentText
 from topics.storage.segments import Segments
 
 
@@ -145,6 +147,28 @@ class SealedBlock(_StoredBlock):
             fragments.append(fragment)
         return fragments
 
+    def joined(self, chosen: Sequence[int], options: ReadOptions, budget: int, *, at_least_one: bool) -> Joined | None:
+        """Hot: one copy out of the map for all neighbours."""
+        text = self._reader().text
+        if text is None or not _is_as_wanted(text, options):
+            return None
+        texts: list[bytes] = []
+        count = size = 0
+        for start, stop in _runs(chosen):
+            fitting, taken = text.fitting(start, stop, budget - size)
+            if not fitting and at_least_one and not texts:
+                fitting, taken = text.fitting(start, start + 1, limits.U64_MAX)
+            if fitting:
+                found = text.slice(start, start + fitting)
+                if found is None:
+                    return None
+                texts.append(found)
+            count += fitting
+            size += taken
+            if start + fitting < stop:
+                break
+        return Joined(texts, count, size)
+
     def columns(self, chosen: Sequence[int]) -> Columns:
         records = self._records(chosen)
         nodes = [None if node is None else node.decode() for _, _, node, _, _ in records]
@@ -236,8 +260,38 @@ class ClearedBlock(_StoredBlock):
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
         return []
 
+    def joined(self, chosen: Sequence[int], options: ReadOptions, budget: int, *, at_least_one: bool) -> None:
+        """There is nothing to join."""
+
     def columns(self, chosen: Sequence[int]) -> Columns:
         return Columns([], [], [], [], [])
+
+
+def _is_as_wanted(text: SegmentText, options: ReadOptions) -> bool:
+    """Whether this reader gets the records exactly as they are kept, and all of them."""
+    return (
+        options.include_data
+        and options.match is None
+        and not (options.include_tags and text.has_tags)
+        and (options.include_meta or not text.has_meta)
+        and (not options.own_nodes or (text.nodes is not None and text.nodes.isdisjoint(options.own_nodes)))
+    )
+
+
+def _runs(chosen: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The positions, which ascend, as runs [start, stop) of neighbours."""
+    first, end = 0, len(chosen)
+    while first < end:
+        # Most often the rest is one run; else halve the distance to where this one ends.
+        low, high = first, end - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if chosen[middle] - chosen[first] == middle - first:
+                low = middle
+            else:
+                high = middle - 1
+        yield chosen[first], chosen[low] + 1
+        first = low + 1
 
 
 def stored_block(

@@ -3,7 +3,7 @@
 `.data` is the evidence: every record given out has been checked (length, seq, checksum), and a mismatch is
 `CorruptFile` with file and offset. `.idx` and `.tags` only say where to look: an entry that leads to another
 record, or a file that is missing, short or damaged, is rebuilt from `.data` in memory (`index.rebuilt`,
-`tags_rebuilt` tell), and `segment_writer.rewrite_sidecars` writes them anew.
+`tags_rebuilt` tell), and `segment_writer.rewrite_sidecars` writes them anew. `.text` saves rendering records again.
 
 A position is the number of a record in the segment, from 0. Whether the segment holds all it should (a file
 cut between two records looks whole) is for the caller to check, who knows what `last_seq` must be.
@@ -21,6 +21,7 @@ from topics.storage.segment_data import Load, SegmentData
 from topics.storage.segment_format import DELETED, decode_records, unpack_length, unpack_ts
 from topics.storage.segment_index import SegmentIndex
 from topics.storage.segment_tags import TagTable, encode_tags
+from topics.storage.segment_text import SegmentText, open_text
 
 
 class SegmentReader:
@@ -39,6 +40,9 @@ class SegmentReader:
         self.data = SegmentData(disk, self._load, data_path, first_seq, data_bytes)
         entries = self._load(index_path) if disk.exists(index_path) else b""
         self.index = SegmentIndex(self.data, index_path, entries)
+        self.text_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TEXT)
+        self._text: SegmentText | None = None
+        self._text_looked_up = False
         self._tags: TagTable | None = None
         self._deleted: bytearray | None = None
         self.tags_rebuilt = False
@@ -100,6 +104,15 @@ class SegmentReader:
         self._tag_table()
         _ = self.deleted_bitmap
         return self
+
+    @property
+    def text(self) -> SegmentText | None:
+        """The records as readers get them, where the segment has them at hand."""
+        if not self._text_looked_up:
+            self._text_looked_up = True
+            if self._disk.exists(self.text_path):
+                self._text = open_text(self._load(self.text_path), self.first_seq, self.count)
+        return self._text
 
     # Deletes
 

@@ -5,7 +5,8 @@ What is durable when each returns:
     append     nothing
     flush      every record appended so far, in `.data`; its length is the known-good length after a crash.
                `.idx` is written too but not synced: it can be rebuilt
-    seal       `.data`, `.idx` and `.tags`; from then on only delete bytes change
+    seal       `.data`, `.idx` and `.tags`; from then on only delete bytes change. `.text` is written and not synced:
+               nobody needs it, and its checksums tell whether it is whole
 
 After a crash an active segment may hold more than its last flush, torn or not. `reopen` cuts it back to the
 known-good length: whatever lies beyond is still in the WAL.
@@ -24,15 +25,16 @@ from topics.storage.segment_tags import encode_tags
 def remove_segment(disk: Disk, directory: str, first_seq: int) -> None:
     """Drop a whole segment. `.data` goes first: without it the others mean nothing. Repeating it is fine."""
     with failing_as(directory, "dropping a segment"):
-        for part in (paths.SegmentPart.DATA, paths.SegmentPart.INDEX, paths.SegmentPart.TAGS):
+        for part in paths.SegmentPart:
             disk.remove(paths.segment_path(directory, first_seq, part))
         disk.sync_dir(directory)
 
 
 def rewrite_sidecars(disk: Disk, directory: str, first_seq: int) -> None:
-    """Write `.idx` and `.tags` of a sealed segment anew from its `.data`."""
+    """Write `.idx` and `.tags` of a sealed segment anew from its `.data`. It goes without `.text`."""
     reader = SegmentReader(disk, directory, first_seq)
     with failing_as(directory, "rewriting an index"):
+        disk.remove(reader.text_path)
         replace_file(disk, reader.index.path, reader.index.encoded(), sync_dir=False)
         replace_file(disk, reader.tags_path, reader.encoded_tags())
 
@@ -77,6 +79,9 @@ class SegmentAppender:
             # Not synced: should the cut be lost in another crash, it is made again.
             data.truncate(data_bytes)
             disk.remove(index_path)
+            # Of a sealing that a crash undid. Gone for certain after the next flush, so before other records can be
+            # sealed under its name.
+            disk.remove(paths.segment_path(directory, first_seq, paths.SegmentPart.TEXT))
             appender = cls(disk, directory, first_seq, data, disk.create(index_path))
         reader = SegmentReader(disk, directory, first_seq)
         records = reader.slices(0, reader.count, with_deleted=True)
@@ -118,12 +123,15 @@ class SegmentAppender:
         self.flushed_bytes = self.data_bytes
         return self.flushed_bytes
 
-    def seal(self) -> None:
-        """Make the segment complete and durable, and let go of it."""
+    def seal(self, text: bytes | None = None) -> None:
+        """Make the segment complete and durable, and let go of it. `text`: what `.text` is to hold."""
         self.flush()
         tags_path = paths.segment_path(self._directory, self.first_seq, paths.SegmentPart.TAGS)
         with failing_as(self._data_path, "sealing a segment"):
             self._index.sync()
+            if text is not None:
+                text_path = paths.segment_path(self._directory, self.first_seq, paths.SegmentPart.TEXT)
+                replace_file(self._disk, text_path, text, unsafe_no_sync=True)
             replace_file(self._disk, tags_path, encode_tags(self.first_seq, self.count, self._tags))
         self.close()
 

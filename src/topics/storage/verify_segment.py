@@ -1,7 +1,8 @@
-"""Checks one segment: every record of its `.data`, and that `.idx` and `.tags` say what the records say."""
+"""Checks one segment: every record of its `.data`, and that `.idx`, `.tags` and `.text` say what the records say."""
 
 from collections.abc import Iterator
 
+from topics.model.record import fragment_of
 from topics.storage.errors import CorruptFile
 from topics.storage.fs import Disk
 from topics.storage.segment_format import DELETED, ENTRY, LIVE, frame_at
@@ -40,6 +41,8 @@ def _is_sound(disk: Disk, reader: SegmentReader, *, sealed: bool) -> bool:
         index = reader.index.encoded()
     except CorruptFile:
         return False
+    if sealed and not _text_matches(reader):
+        return False
     if sealed and any(
         not disk.exists(path) or disk.read(path) != expected
         for path, expected in ((reader.index.path, index), (reader.tags_path, tags))
@@ -61,3 +64,16 @@ def _sidecar_problems(disk: Disk, reader: SegmentReader) -> Iterator[CorruptFile
         yield CorruptFile(reader.tags_path, 0, "missing")
     elif disk.read(reader.tags_path) != reader.encoded_tags():
         yield CorruptFile(reader.tags_path, 0, "the tag table does not match the records")
+    if not _text_matches(reader):
+        yield CorruptFile(reader.text_path, 0, "the texts do not match the records; readers go by the records")
+
+
+def _text_matches(reader: SegmentReader) -> bool:
+    """Whether `.text` says what the records say, where there is one and it is whole: it is not synced, so a power cut
+    may leave it torn, and then nobody reads it. A record that was dead when the segment was sealed has no text."""
+    text = reader.text
+    return text is None or all(
+        text.slice(position, position + 1)
+        in (None, b"", fragment_of(seq, ts, None if node is None else node.decode(), payload)[0])
+        for position, (seq, ts, node, _, payload) in enumerate(reader.slices(0, reader.count, with_deleted=True))
+    )

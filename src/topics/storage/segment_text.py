@@ -1,0 +1,145 @@
+"""The `.text` sidecar of a sealed segment: its records as readers get them, joined by commas. Little endian.
+
+     off  size  field
+       0    8   magic         "topictxt"
+       8    4   version       u32   1
+      12    4   record_count  u32   of the segment
+      16    8   first_seq     u64   of the segment
+      24    4   flags         u32   bit0 some record has a tag  bit1 some record has meta
+      28    4   nodes_len     u32
+      32    N   nodes               JSON: the distinct nodes of the records, or null where they are too many to list
+       .    4×  ends          u32   where the text of record i ends, counted from the first text
+       .    8×  sums          u64   XXH3-64 of the text of each run of 256 records, the comma before it left out
+       .    8   xxh3          u64   XXH3-64 over everything before
+       .    .   text                the texts; a record that was dead when the segment was sealed has an empty one
+
+The texts of live neighbours are one slice, so a thousand records cost one copy. Derived from the records and never
+evidence: it is not synced, and whoever finds it missing or damaged renders the records from `.data` instead.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from sys import byteorder
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics import limits
+from topics.storage.fs import MappedBytes
+
+MAGIC = b"topictxt"
+TEXT_VERSION = 1
+HEADER = Struct("<8sIIQII")
+CHECKSUM = Struct("<Q")
+HAS_TAGS = 1
+HAS_META = 2
+RUN_RECORDS = 256
+_TEXT_BYTES_MAX = 2**32 - 1
+
+
+def encode_text(
+    first_seq: int, fragments: Sequence[bytes | None], nodes: Iterable[str | None], *, has_tags: bool, has_meta: bool
+) -> bytes | None:
+    """The sidecar for these texts, None for a dead record. None when they are too long for one."""
+    ends = array("I")
+    end = -1
+    for fragment in fragments:
+        end += 1 + (len(fragment) if fragment is not None else 0)
+        if end > _TEXT_BYTES_MAX:
+            return None
+        ends.append(end)
+    text = b",".join([fragment or b"" for fragment in fragments])
+    with memoryview(text) as view:
+        sums = array("Q", (xxh3_64_intdigest(view[start:stop]) for start, stop in _runs(ends)))
+    if byteorder == "big":
+        ends.byteswap()
+        sums.byteswap()
+    distinct: list[str] | None = sorted({node for node in nodes if node is not None})
+    if len(distinct or ()) > limits.SEALED_TEXT_NODES_MAX:
+        distinct = None
+    listed = msgspec.json.encode(distinct)
+    flags = HAS_TAGS * has_tags | HAS_META * has_meta
+    header = HEADER.pack(MAGIC, TEXT_VERSION, len(fragments), first_seq, flags, len(listed))
+    head = b"".join((header, listed, ends.tobytes(), sums.tobytes()))
+    return b"".join((head, CHECKSUM.pack(xxh3_64_intdigest(head)), text))
+
+
+def _runs(ends: "array[int]") -> list[tuple[int, int]]:
+    """Where the text of each run begins and ends."""
+    stops = [*ends[RUN_RECORDS - 1 :: RUN_RECORDS]]
+    if len(ends) % RUN_RECORDS:
+        stops.append(ends[-1])
+    return list(zip([0, *(stop + 1 for stop in stops)], stops, strict=False))
+
+
+class SegmentText:
+    """A sidecar that fits its segment; see `open_text`. `nodes` is None where they are too many to list."""
+
+    __slots__ = ("_buffer", "_checked", "_ends", "_sums", "_text_at", "has_meta", "has_tags", "nodes")
+
+    def __init__(
+        self, buffer: MappedBytes, flags: int, nodes: frozenset[str] | None, ends: "array[int]", sums: "array[int]"
+    ) -> None:
+        self._buffer = buffer
+        self._ends = ends
+        self._sums = sums
+        self._text_at = len(buffer) - (ends[-1] if ends else 0)
+        self._checked = bytearray(len(sums))
+        self.has_tags = bool(flags & HAS_TAGS)
+        self.has_meta = bool(flags & HAS_META)
+        self.nodes = nodes
+
+    def fitting(self, start: int, stop: int, budget: int) -> tuple[int, int]:
+        """How many of the records at positions [start, stop) fit into the budget, and the bytes they take, commas not
+        counted."""
+        ends = self._ends
+        before = ends[start - 1] if start else -1
+        # A record's share of the commas is one byte: the one before it.
+        if ends[stop - 1] - before - (stop - start) > budget:
+            stop = bisect_right(range(start, stop), budget, key=lambda at: ends[at] - before - (at + 1 - start)) + start
+        if stop == start:
+            return 0, 0
+        return stop - start, ends[stop - 1] - before - (stop - start)
+
+    def slice(self, start: int, stop: int) -> bytes | None:
+        """The texts of the records at positions [start, stop), all of them live. None when they are damaged."""
+        for run in range(start // RUN_RECORDS, (stop - 1) // RUN_RECORDS + 1):
+            if not self._checked[run] and not self._check(run):
+                return None
+        ends, text_at = self._ends, self._text_at
+        return self._buffer[text_at + (ends[start - 1] + 1 if start else 0) : text_at + ends[stop - 1]]
+
+    def _check(self, run: int) -> bool:
+        first = run * RUN_RECORDS
+        last = min(first + RUN_RECORDS, len(self._ends)) - 1
+        start = self._ends[first - 1] + 1 if first else 0
+        covered = self._buffer[self._text_at + start : self._text_at + self._ends[last]]
+        self._checked[run] = xxh3_64_intdigest(covered) == self._sums[run]
+        return bool(self._checked[run])
+
+
+def open_text(buffer: MappedBytes, first_seq: int, record_count: int) -> SegmentText | None:
+    """None when it is damaged, of another version or of another segment."""
+    if len(buffer) < HEADER.size:
+        return None
+    magic, version, count, of_seq, flags, nodes_len = HEADER.unpack_from(buffer)
+    if (magic, version, count, of_seq) != (MAGIC, TEXT_VERSION, record_count, first_seq):
+        return None
+    ends_at = HEADER.size + nodes_len
+    sums_at = ends_at + 4 * count
+    checksum_at = sums_at + 8 * (-(-count // RUN_RECORDS))
+    if len(buffer) < checksum_at + CHECKSUM.size:
+        return None
+    head = buffer[:checksum_at]
+    if CHECKSUM.unpack_from(buffer, checksum_at)[0] != xxh3_64_intdigest(head):
+        return None
+    ends, sums = array("I", head[ends_at:sums_at]), array("Q", head[sums_at:])
+    if byteorder == "big":
+        ends.byteswap()
+        sums.byteswap()
+    if len(buffer) != checksum_at + CHECKSUM.size + (ends[-1] if ends else 0):
+        return None
+    nodes = msgspec.json.decode(head[HEADER.size : ends_at], type=list[str] | None)
+    return SegmentText(buffer, flags, None if nodes is None else frozenset(nodes), ends, sums)
