@@ -366,11 +366,12 @@ def state_of(server: SimulatedServer) -> dict[str, object]:
 
 def check_joined(server: SimulatedServer, topic: str) -> None:
     """Whoever takes neighbours as one text gets the bytes of whoever gets each record apart, within any budget."""
-    from_seq = 0
     head_seq = server.engine.topic(topic).log.head_seq
-    while from_seq < head_seq:
-        apart = server.engine.read(topic, from_seq, ReadOptions(5, 150))[1]
-        joined = server.engine.read(topic, from_seq, ReadOptions(5, 150, joined=True))[1]
-        assert b",".join(joined.fragments) == b",".join(apart.fragments)
-        assert joined._replace(fragments=[], joined=False) == apart._replace(fragments=[])
-        from_seq = apart.next_from_seq
+    for options in (ReadOptions(5, 150), ReadOptions(4, 200, include_tags=True)):
+        from_seq = 0
+        while from_seq < head_seq:
+            apart = server.engine.read(topic, from_seq, options)[1]
+            joined = server.engine.read(topic, from_seq, options._replace(joined=True))[1]
+            assert b",".join(joined.fragments) == b",".join(apart.fragments)
+            assert joined._replace(fragments=[], joined=False) == apart._replace(fragments=[])
+            from_seq = apart.next_from_seq

@@ -102,7 +102,7 @@ def _capture_block(block: AnyBlock) -> BlockCapture:
     columns = texts = None
     if isinstance(block, Block):
         if block.closed:
-            texts = Texts(block.fragments.copy(), block.nodes.copy(), block.has_tags, block.has_meta)
+            texts = Texts(block.fragments.copy(), block.nodes.copy(), block.tags.copy(), block.has_meta)
         start = block.flushed_count
         columns = Columns(
             block.fragments[start:],

@@ -100,7 +100,7 @@ class Texts(NamedTuple):
 
     fragments: list[bytes | None]
     nodes: list[str | None]
-    has_tags: bool
+    tags: list[str | None]
     has_meta: bool
 
 

@@ -155,11 +155,11 @@ class SealedBlock(_StoredBlock):
         texts: list[bytes] = []
         count = size = 0
         for start, stop in _runs(chosen):
-            fitting, taken = text.fitting(start, stop, budget - size)
+            fitting, taken = text.fitting(start, stop, budget - size, tags=options.include_tags)
             if not fitting and at_least_one and not texts:
-                fitting, taken = text.fitting(start, start + 1, limits.U64_MAX)
+                fitting, taken = text.fitting(start, start + 1, limits.U64_MAX, tags=options.include_tags)
             if fitting:
-                found = text.slice(start, start + fitting)
+                found = text.slice(start, start + fitting, tags=options.include_tags)
                 if found is None:
                     return None
                 texts.append(found)
@@ -272,7 +272,6 @@ def _is_as_wanted(text: SegmentText, options: ReadOptions) -> bool:
     return (
         options.include_data
         and options.match is None
-        and not (options.include_tags and text.has_tags)
         and (options.include_meta or not text.has_meta)
         and (not options.own_nodes or (text.nodes is not None and text.nodes.isdisjoint(options.own_nodes)))
     )

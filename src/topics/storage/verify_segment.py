@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from topics.model.record import fragment_of
+from topics.model.record import fragment_of, with_tag
 from topics.storage.errors import CorruptFile
+from topics.storage.frame import StoredRecord
 from topics.storage.fs import Disk
 from topics.storage.segment_format import DELETED, ENTRY, LIVE, frame_at
 from topics.storage.segment_reader import SegmentReader
@@ -73,7 +74,12 @@ def _text_matches(reader: SegmentReader) -> bool:
     may leave it torn, and then nobody reads it. A record that was dead when the segment was sealed has no text."""
     text = reader.text
     return text is None or all(
-        text.slice(position, position + 1)
-        in (None, b"", fragment_of(seq, ts, None if node is None else node.decode(), payload)[0])
-        for position, (seq, ts, node, _, payload) in enumerate(reader.slices(0, reader.count, with_deleted=True))
+        text.slice(position, position + 1, tags=True) in (None, b"", _text_of(record))
+        for position, record in enumerate(reader.slices(0, reader.count, with_deleted=True))
     )
+
+
+def _text_of(record: StoredRecord) -> bytes:
+    seq, ts, node, tag, payload = record
+    text, _ = fragment_of(seq, ts, None if node is None else node.decode(), payload)
+    return text if tag is None else with_tag(text, tag.decode())
