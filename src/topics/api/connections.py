@@ -2,7 +2,8 @@
 
 There is no timer for each request. A connection keeps its own deadline and one sweep a second looks
 at all of them, so a timeout is up to a second late and costs the hot path one store.
-Knows nothing of HTTP but the `date` line, which it renews here because this is what runs once a second.
+Knows nothing of HTTP but the `date` line, which it renews here because this is what runs once a second, and keeps the
+heads that all connections have in common.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from typing import Protocol
 
 from topics import limits
 from topics.api.encoding import date_line
+from topics.api.head_table import HeadTable
 from topics.clock import Clock
 
 NEVER_NS = 2**63
@@ -60,6 +62,7 @@ class Connections:
         "_unflushed",
         "date_line",
         "draining",
+        "heads",
     )
 
     def __init__(self, clock: Clock, connections_max: int = limits.CONNECTIONS_MAX) -> None:
@@ -73,6 +76,7 @@ class Connections:
         self._call_soon: Callable[[Callable[[], None]], object] | None = None
         self._unflushed: list[Flushable] = []
         self.draining = False
+        self.heads = HeadTable()
         self.date_line = date_line(clock.now_ms())
 
     def __len__(self) -> int:

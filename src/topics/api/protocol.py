@@ -115,7 +115,9 @@ class HttpProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._intake = Intake(self._transport)
         number = self._connections.register(self)
-        self._reader = RequestReader(self, self._application, self._clock, f"{number or 0:x}-", self._body_bytes_max)
+        self._reader = RequestReader(
+            self, self._application, self._clock, f"{number or 0:x}-", self._body_bytes_max, self._connections.heads
+        )
         if number is None:
             self.abort()
             return
