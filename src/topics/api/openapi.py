@@ -39,6 +39,7 @@ def _path_parameter(name: str, pattern: str) -> dict[str, Any]:
 _PATH_PARAMETERS = {
     "topic": _path_parameter("topic", "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"),
     "cursor": _path_parameter("cursor", "^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$"),
+    "producer": _path_parameter("producer", "^[^\\x00]{1,256}$"),
     "router": _path_parameter("router", "^[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}$"),
     "wid": _path_parameter("wid", "^wid_[A-Za-z0-9_-]{22}$"),
 }

@@ -142,6 +142,7 @@ class WebSocketCommands:
                         "from_seq": from_seq,
                         "head_seq": topic.log.head_seq,
                         "earliest_seq": topic.log.earliest_seq,
+                        "epoch": topic.topic_id,
                     }
                     for topic, from_seq in found
                 },

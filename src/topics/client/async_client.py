@@ -1,18 +1,20 @@
 """The client for asyncio. What it can ask is in `calls.py`, how it asks in `caller.py`; this is the shell."""
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
 from topics import limits
 from topics.client import calls, core, steps
+from topics.client.async_producer import AsyncProducer
 from topics.client.asyncio_port import AsyncioPort
 from topics.client.caller import Caller
 from topics.client.calls import Pages
 from topics.client.core import Call
 from topics.client.events import Event, Gap
+from topics.client.producing import Options, ProducerOptions, open_pending
 from topics.client.reading import Losses, Place, Reading
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
@@ -152,6 +154,32 @@ class AsyncExport:
             export.close()
 
 
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class Opening(Generic[C]):
+    """Something that takes a request to open: `async with` it, or await it and close it yourself."""
+
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, C]]) -> None:
+        self._opened = opened
+        self._it: C | None = None
+
+    def __await__(self) -> Generator[Any, None, C]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> C:
+        self._it = await self._opened()
+        return self._it
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._it is not None:
+            await self._it.close()
+
+
 class AsyncClient:
     """A client for the tasks of one event loop. An API key is sent but never shown.
 
@@ -230,6 +258,9 @@ class AsyncClient:
     health = Awaited(calls.health)
     ready = Awaited(calls.ready)
     metrics = Awaited(calls.metrics)
+    overview = Awaited(calls.overview)
+    topic_map = Awaited(calls.topic_map)
+    producer_state = Awaited(calls.producer_state)
     request = Awaited(core.request)
 
     @overload
@@ -256,6 +287,20 @@ class AsyncClient:
         `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
         """
         return AsyncReader(Reading(self.caller, topic, place, losses, as_type))
+
+    def producer(
+        self, topic: str, name: str | None = None, **options: Unpack[ProducerOptions]
+    ) -> Opening[AsyncProducer]:
+        """Appends records in batches, each exactly once over breaks and restarts of the server.
+
+        A `name` is for records that can be repeated, such as the lines of a file: number n is the same record every
+        time. Then it is exactly once over restarts of this process, too: `next_sequence` says where to go on.
+        """
+
+        async def opened() -> AsyncProducer:
+            return AsyncProducer(self.caller, await open_pending(self.caller, topic, name, Options(**options)))
+
+        return Opening(opened)
 
     def export(self, topic: str, from_seq: int = 0, to_seq: int | None = None) -> AsyncExport:
         """Every record of the range, as one stream on a connection of its own.

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from topics import errors, limits
 from topics.client.core import EVENT_STREAM, NDJSON, Call
 from topics.model.producer import Producer
+from topics.wire.overview import OverviewPage, TopicMap
 from topics.wire.queue_messages import (
     AckResponse,
     ClaimReply,
@@ -37,6 +38,7 @@ from topics.wire.responses import (
     ExportTrailer,
     Health,
     LossList,
+    ProducerResponse,
     PutRouterResponse,
     PutTopicResponse,
     ReadyReply,
@@ -260,6 +262,11 @@ def export_line(line: bytes) -> RecordReply | ExportEnd:
     return msgspec.json.decode(line, type=RecordReply)
 
 
+def producer_state(topic: str, name: str) -> Call[ProducerResponse]:
+    """Where what a producer has not written yet begins."""
+    return Call("GET", f"{topic_path(topic)}/producers/{quote(name, safe='')}", ProducerResponse)
+
+
 # Named cursors
 
 
@@ -389,6 +396,19 @@ def ready() -> Call[ReadyReply]:
 
 def metrics() -> Call[dict[str, Any]]:
     return Call("GET", "/v0/metrics", dict[str, Any])
+
+
+def overview(prefix: str = "", *, page_size: int = 0, cursor: str | UnsetType = UNSET) -> Call[OverviewPage]:
+    """The process, and every topic in one line; a page of it."""
+    query = {name: text for name, text in (("prefix", prefix), ("page_size", str(page_size or ""))) if text}
+    if cursor is not UNSET:
+        query["cursor"] = cursor
+    return Call("GET", f"/v0/overview?{urlencode(query)}", OverviewPage)
+
+
+def topic_map(topic: str) -> Call[TopicMap]:
+    """A topic from its first seq to its head: what is live, lost and deleted, and who stands where."""
+    return Call("GET", f"{topic_path(topic)}/map", TopicMap)
 
 
 # Watching

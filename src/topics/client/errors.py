@@ -43,6 +43,25 @@ class LossMet(TopicsError):
         )
 
 
+class ProducerFailed(TopicsError):
+    """A batch could not be written, so the producer has ended: what comes behind a hole would be out of order. The
+    cause says why. Make a new producer of the same name; with the same numbers, what was written stays written once."""
+
+    def __init__(self, topic: str, producer: str, lost: int, cause: BaseException) -> None:
+        super().__init__(
+            f'producer "{producer}" of topic "{topic}" has ended with {lost} records not acknowledged: {cause}',
+            topic=topic,
+            producer=producer,
+            records=lost,
+        )
+        self.__cause__ = cause
+
+
+class ProducerForked(TopicsError):
+    """A producer does not survive a fork: its thread, and what it had not sent, are in the parent. Make one in each
+    process, with a name of its own."""
+
+
 class ClientClosed(TopicsError):
     """The client was closed. Make a new one."""
 

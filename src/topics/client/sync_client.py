@@ -13,10 +13,12 @@ from topics.client.caller import Caller, run
 from topics.client.calls import Pages
 from topics.client.core import Call
 from topics.client.events import Event, Gap
+from topics.client.producing import Options, ProducerOptions, open_pending
 from topics.client.reading import Losses, Place, Reading
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
 from topics.client.sockets import SocketPort
+from topics.client.sync_producer import Producer
 from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
 
@@ -210,6 +212,9 @@ class Client:
     health = Blocking(calls.health)
     ready = Blocking(calls.ready)
     metrics = Blocking(calls.metrics)
+    overview = Blocking(calls.overview)
+    topic_map = Blocking(calls.topic_map)
+    producer_state = Blocking(calls.producer_state)
     request = Blocking(core.request)
 
     @overload
@@ -234,6 +239,14 @@ class Client:
         `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
         """
         return Reader(Reading(self.caller, topic, place, losses, as_type))
+
+    def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerOptions]) -> Producer:
+        """Appends records in batches, each exactly once over breaks and restarts of the server.
+
+        A `name` is for records that can be repeated, such as the lines of a file: number n is the same record every
+        time. Then it is exactly once over restarts of this process, too: `next_sequence` says where to go on.
+        """
+        return Producer(self.caller, run(open_pending(self.caller, topic, name, Options(**options))))
 
     def export(
         self, topic: str, from_seq: int = 0, to_seq: int | None = None

@@ -28,8 +28,12 @@ def check_key(key: str) -> None:
     _check("idempotency_key", key)
 
 
+def check_producer_name(name: str) -> None:
+    _check("producer.name", name)
+
+
 def check_producer(producer: Producer, record_count: int) -> None:
-    _check("producer.name", producer.name)
+    check_producer_name(producer.name)
     if producer.sequence + record_count - 1 > limits.U64_MAX:
         raise InvalidRequest.in_field("producer.sequence", "goes beyond the largest unsigned 64-bit integer")
 

@@ -13,6 +13,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from topics.model.config import TopicConfig
 
+Epoch = Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
+
 
 class Performance(Struct, omit_defaults=True):
     """Where the time of this request went, in milliseconds. Best effort and additive."""
@@ -50,7 +52,7 @@ class TopicState(Struct):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
-    epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
+    epoch: Epoch
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
 
@@ -184,6 +186,7 @@ class DiffResponse(Struct):
     caught_up: bool
     tombstone: Tombstone | None
     lag: int
+    epoch: Epoch
     performance: Performance
 
 
@@ -197,6 +200,7 @@ class DiffReply(Struct):
     tombstone: Tombstone | None = None
     caught_up: bool = False
     lag: int = 0
+    epoch: int = 0  # of a server that does not tell it yet
 
 
 class DeleteRecordsResponse(Struct):
@@ -234,6 +238,16 @@ class DeleteCursorResponse(Struct):
     topic: str
     name: str
     deleted: bool
+    performance: Performance
+
+
+class ProducerResponse(Struct):
+    """`next_sequence` is where what the producer has not written yet begins; 0 of one that the topic does not know."""
+
+    topic: str
+    name: str
+    next_sequence: int
+    epoch: Epoch
     performance: Performance
 
 
@@ -276,6 +290,7 @@ class WatchedTopic(Struct):
     from_seq: int
     head_seq: int
     earliest_seq: int
+    epoch: Epoch = 0
 
 
 class WatchResponse(Struct):

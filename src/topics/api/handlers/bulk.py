@@ -1,4 +1,4 @@
-"""Extensions for readers in bulk: named cursors, the ledger of losses, and the export of a range."""
+"""Extensions for readers and writers in bulk: named cursors, producers, the ledger of losses, exports."""
 
 from msgspec.json import encode
 
@@ -16,6 +16,7 @@ from topics.engine.engine import Engine
 from topics.engine.topic import Topic
 from topics.errors import CursorNotFound, InvalidRequest, NotAcceptable
 from topics.model.image import NamedCursor
+from topics.model.producer import check_producer_name
 from topics.wire.requests import PutCursorRequest
 from topics.wire.responses import (
     CursorList,
@@ -24,6 +25,7 @@ from topics.wire.responses import (
     DeleteCursorResponse,
     LossList,
     LossOut,
+    ProducerResponse,
 )
 
 _FORMATS: dict[bytes, ExportFormat] = {JsonLines.media_type: JsonLines(), ArrowStream.media_type: ArrowStream()}
@@ -75,6 +77,22 @@ class BulkHandlers:
         topic = self._engine.topic(call.name, wait=False)
         states = [CursorState(*_cursor_fields(topic, name, cursor)) for name, cursor in sorted(topic.cursors.items())]
         return Response(200, encode(CursorList(topic.name, states, call.performance())))
+
+    @Route(
+        "GET",
+        f"{TOPIC}/producers/{{producer}}",
+        Scope.READ,
+        "Extension: where what a producer has not written yet begins",
+        {200: ProducerResponse},
+        (400, 404),
+    )
+    def producer(self, call: Call) -> Response:
+        check_producer_name(call.item)
+        topic = self._engine.topic(call.name, touch=False)  # waits for what is under way: that counts
+        mark = topic.keys.producers.find(call.item)
+        next_sequence = 0 if mark is None else mark.last_number + 1
+        reply = ProducerResponse(topic.name, call.item, next_sequence, topic.topic_id, call.performance())
+        return Response(200, encode(reply))
 
     @Route(
         "GET",

@@ -169,6 +169,7 @@ def _diff_response(call: Call, topic: Topic, batch: ReadBatch) -> Response:
             batch.next_from_seq,
             log.head_seq,
             log.earliest_seq,
+            topic.topic_id,
             scanned=batch.scanned,
             cold_count=batch.cold_count,
             total_ms=call.elapsed_ms(),

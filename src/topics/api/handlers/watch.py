@@ -75,7 +75,9 @@ class WatchHandlers:
             f"/v0/watch/{session.wid}",
             limits.SESSION_TTL_MS,
             {
-                topic.name: WatchedTopic(positions[topic.name].cursor, topic.log.head_seq, topic.log.earliest_seq)
+                topic.name: WatchedTopic(
+                    positions[topic.name].cursor, topic.log.head_seq, topic.log.earliest_seq, topic.topic_id
+                )
                 for topic, _ in found
             },
             call.performance(),

@@ -1,0 +1,217 @@
+"""A producer's records on their way: buffered, numbered, cut into batches, and answered for. Does no I/O itself.
+
+    append ─► the open batch ─► (full, or old enough) ─► the batch that is sent ─► acknowledged
+
+A batch is sent as the same bytes under the same numbers until it is acknowledged, and the next one not before: a record
+that the topic has already under its number is left out there, so no break, kill or restart adds one twice. One failure
+that trying again does not mend ends the producer: records behind a hole would be out of order.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+from uuid import uuid4
+
+import msgspec
+from msgspec import Raw, Struct
+
+from topics import errors, limits
+from topics.client import calls
+from topics.client.caller import Caller
+from topics.client.calls import NewRecord
+from topics.client.core import Call
+from topics.client.errors import ProducerFailed
+from topics.model.producer import Producer, check_producer_name
+from topics.wire.responses import WriteResponse
+
+_encode = msgspec.json.Encoder().encode
+
+
+Callback = Callable[[int | None, BaseException | None], object]  # the seq, or why there is none
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """`linger_s`: how long a record waits for others to go with. `buffer_bytes`: what may wait in all; beyond it
+    `append` waits, too."""
+
+    batch_records: int = limits.PRODUCER_BATCH_RECORDS
+    batch_bytes: int = limits.PRODUCER_BATCH_BYTES
+    linger_s: float = limits.PRODUCER_LINGER_S
+    buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES
+    create: bool = True
+    config: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.batch_records <= limits.BATCH_RECORDS_MAX:
+            raise errors.InvalidRequest.in_field("batch_records", f"is between 1 and {limits.BATCH_RECORDS_MAX}")
+        for name in ("batch_bytes", "buffer_bytes"):
+            if getattr(self, name) < 1:
+                raise errors.InvalidRequest.in_field(name, "must be more than 0")
+        if self.linger_s < 0:
+            raise errors.InvalidRequest.in_field("linger_s", "must not be negative")
+
+
+class ProducerOptions(TypedDict, total=False):
+    """What a producer may be opened with; see `Options`."""
+
+    batch_records: int
+    batch_bytes: int
+    linger_s: float
+    buffer_bytes: int
+    create: bool
+    config: Mapping[str, object]
+
+
+class Batch:
+    """Records with consecutive numbers that go in one write. `done` when it is acknowledged, or never will be."""
+
+    __slots__ = ("byte_count", "callbacks", "done", "error", "first_number", "opened_ns", "reply", "texts", "waiter")
+
+    def __init__(self, first_number: int, opened_ns: int) -> None:
+        self.first_number = first_number
+        self.opened_ns = opened_ns
+        self.texts: list[bytes] = []
+        self.byte_count = 0
+        self.callbacks: list[tuple[int, Callback]] = []
+        self.waiter: Any = None  # whatever a shell waits with, once somebody does
+        self.done = False
+        self.reply: WriteResponse | None = None
+        self.error: BaseException | None = None
+
+    def outcome(self, index: int) -> int | None:
+        """The seq of a record of it; None if the topic had it before this batch was sent."""
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None
+        # Records the topic had already are the first ones; the reply counts the others.
+        known = len(self.texts) - self.reply.count
+        return self.reply.first_seq + index - known if index >= known else None
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a producer has not got acknowledged. Whoever shares it among threads holds a lock around every call."""
+
+    topic: str
+    name: str
+    options: Options
+    next_number: int
+    open: Batch | None = field(default=None, init=False)
+    full: deque[Batch] = field(default_factory=deque, init=False)  # closed, in order, the one under way first
+    buffered_bytes: int = field(default=0, init=False)
+    closed: bool = field(default=False, init=False)
+    failure: ProducerFailed | None = field(default=None, init=False)
+    appended: int = field(default=0, init=False)
+    acknowledged: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_producer_name(self.name)
+
+    @property
+    def has_room(self) -> bool:
+        return self.buffered_bytes < self.options.buffer_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return self.open is None and not self.full
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.closed:
+            raise errors.InvalidRequest("this producer is closed; make a new one")
+
+    def add(self, text: bytes, number: int | None, now_ns: int) -> tuple[Batch, int]:
+        """The batch the record is in, and its place there. Hot: about 0.7 µs."""
+        if number is None:
+            number = self.next_number
+        elif number < self.next_number:
+            raise errors.InvalidRequest.in_field(
+                "sequence", f"is {number}; numbers rise, and the next is {self.next_number} at least"
+            )
+        batch = self.open
+        if batch is None:
+            batch = self.open = Batch(number, now_ns)
+        elif number != self.next_number or batch.byte_count + len(text) > self.options.batch_bytes:
+            self.close_batch()
+            batch = self.open = Batch(number, now_ns)
+        self.next_number = number + 1
+        index = len(batch.texts)
+        batch.texts.append(text)
+        batch.byte_count += len(text)
+        self.buffered_bytes += len(text)
+        self.appended += 1
+        if index + 1 >= self.options.batch_records or batch.byte_count >= self.options.batch_bytes:
+            self.close_batch()
+        return batch, index
+
+    def close_batch(self) -> None:
+        if self.open is not None:
+            self.full.append(self.open)
+            self.open = None
+
+    def linger_left_s(self, now_ns: int) -> float | None:
+        """How long the open batch still waits for more; None when there is none."""
+        if self.open is None:
+            return None
+        return max(self.options.linger_s - (now_ns - self.open.opened_ns) / 1e9, 0.0)
+
+    def call(self, batch: Batch) -> Call[WriteResponse]:
+        return calls.append_many(
+            self.topic,
+            Raw(b"[%b]" % b",".join(batch.texts)),
+            producer=Producer(self.name, batch.first_number),
+            create=self.options.create,
+            config=self.options.config,
+        )
+
+    def acknowledge(self, batch: Batch, reply: WriteResponse) -> list[Batch]:
+        """The first batch is written; returns what is done by that."""
+        assert batch is self.full[0]
+        self.full.popleft()
+        self.buffered_bytes -= batch.byte_count
+        self.acknowledged += len(batch.texts)
+        batch.reply, batch.done = reply, True
+        return [batch]
+
+    def fail(self, error: BaseException) -> list[Batch]:
+        """Nothing more is written; returns the batches that never will be."""
+        self.close_batch()
+        lost = sum(len(batch.texts) for batch in self.full)
+        self.failure = ProducerFailed(self.topic, self.name, lost, error)
+        given_up = list(self.full)
+        self.full.clear()
+        self.buffered_bytes = 0
+        for batch in given_up:
+            batch.error, batch.done = self.failure, True
+        return given_up
+
+
+def call_back(batch: Batch) -> None:
+    """Tells those who asked to be told, in the order of their records."""
+    for index, callback in batch.callbacks:
+        callback(None if batch.error else batch.outcome(index), batch.error)
+
+
+async def open_pending(caller: Caller, topic: str, name: str | None, options: Options) -> Pending:
+    """A producer without a name is a new one every time. One with a name goes on where the topic has it."""
+    if name is None:
+        return Pending(topic, f"client-{uuid4().hex}", options, 0)
+    check_producer_name(name)
+    try:
+        known = await caller.send(calls.producer_state(topic, name))
+    except errors.TopicNotFound:
+        if not options.create:
+            raise
+        return Pending(topic, name, options, 0)
+    return Pending(topic, name, options, known.next_sequence)
+
+
+def record_text(
+    data: object, tag: str | None, node: str | None, meta: Mapping[str, str] | None, delay_ms: int
+) -> bytes:
+    try:
+        return _encode(NewRecord(data, tag, node, meta, delay_ms))
+    except (TypeError, msgspec.MsgspecError, RecursionError) as error:
+        raise errors.InvalidRequest.in_field("data", f"cannot be written as JSON: {error}") from None

@@ -1,0 +1,173 @@
+"""The blocking producer: `producing.py` behind a lock, and a thread that sends."""
+
+import atexit
+import os
+import threading
+from collections.abc import Mapping
+from typing import Self
+
+from topics.client.caller import Caller, run
+from topics.client.errors import ProducerForked
+from topics.client.producing import Batch, Callback, Pending, call_back, record_text
+
+
+class Delivery:
+    """A record on its way."""
+
+    __slots__ = ("_batch", "_changed", "_index")
+
+    def __init__(self, batch: Batch, index: int, changed: threading.Condition) -> None:
+        self._batch = batch
+        self._index = index
+        self._changed = changed
+
+    @property
+    def done(self) -> bool:
+        return self._batch.done
+
+    def result(self, timeout_s: float | None = None) -> int | None:
+        """Waits until the record is written as durably as its topic asks for; returns its seq, or None if the topic had
+        it already under its number. Raises `ProducerFailed` where it never will be."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._batch.done, timeout_s):
+                raise TimeoutError("the record is not acknowledged yet")
+        return self._batch.outcome(self._index)
+
+
+class Producer:
+    """Appends records in batches, each exactly once. For any number of threads; after a fork it refuses to work."""
+
+    def __init__(self, caller: Caller, pending: Pending) -> None:
+        self._caller = caller
+        self._pending = pending
+        self._process = os.getpid()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name=f"producer {pending.name}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def __repr__(self) -> str:
+        return f"Producer({self._pending.topic!r}, name={self._pending.name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        return self._pending.name
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next record. When the producer is opened: where what it has not written yet begins."""
+        return self._pending.next_number
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many records are on their way."""
+        pending = self._pending
+        return pending.appended - pending.acknowledged
+
+    def append(
+        self,
+        data: object,
+        *,
+        tag: str | None = None,
+        node: str | None = None,
+        meta: Mapping[str, str] | None = None,
+        delay_ms: int = 0,
+        sequence: int | None = None,
+        callback: Callback | None = None,
+    ) -> Delivery:
+        """Puts a record on its way; waits only while the buffer is full. `sequence` is its number, if the records have
+        numbers of their own, such as lines of a file; it rises from record to record. `callback(seq, error)` is called
+        once the record is written or given up, on the producer's own thread."""
+        text = record_text(data, tag, node, meta, delay_ms)
+        pending, changed = self._pending, self._changed
+        now_ns = self._caller.clock.monotonic_ns()
+        if os.getpid() != self._process:
+            self._refuse_fork()
+        with changed:
+            if not pending.has_room:
+                changed.wait_for(lambda: pending.has_room or pending.failure is not None or pending.closed)
+            pending.check()
+            batch, index = pending.add(text, sequence, now_ns)
+            if callback is not None:
+                batch.callbacks.append((index, callback))
+            if index == 0 or batch is not pending.open:  # the thread has something to wait for, or to send
+                changed.notify_all()
+        return Delivery(batch, index, changed)
+
+    def flush(self) -> None:
+        """Waits until everything appended so far is written. Raises `ProducerFailed` where that cannot be."""
+        self._refuse_fork()
+        with self._changed:
+            self._pending.close_batch()
+            last = self._pending.full[-1] if self._pending.full else None
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: last is None or last.done)
+            if self._pending.failure is not None:
+                raise self._pending.failure
+
+    def close(self) -> None:
+        """Writes what is left and ends. Raises `ProducerFailed` where that cannot be; called again, it does nothing."""
+        if os.getpid() != self._process:
+            return  # the parent has all there is to close
+        with self._changed:
+            if self._pending.closed:
+                return
+            self._pending.closed = True
+            self._pending.close_batch()
+            self._changed.notify_all()
+        self._thread.join()
+        atexit.unregister(self.close)
+        if self._pending.failure is not None:
+            raise self._pending.failure
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise ProducerForked("this producer belongs to the process before the fork; make one in each process")
+
+    # The thread
+
+    def _work(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                reply = run(self._caller.send(self._pending.call(batch)))
+            except BaseException as error:
+                self._settle_failed(error)
+                return
+            with self._changed:
+                done = self._pending.acknowledge(batch, reply)
+                self._changed.notify_all()
+            try:
+                for each in done:
+                    call_back(each)
+            except BaseException as error:
+                self._settle_failed(error)
+                return
+
+    def _next(self) -> Batch | None:
+        """The batch to send; waits for it. None when the producer is closed and everything is written."""
+        pending = self._pending
+        with self._changed:
+            while not pending.full:
+                left_s = pending.linger_left_s(self._caller.clock.monotonic_ns())
+                if left_s is None:
+                    if pending.closed:
+                        return None
+                    self._changed.wait()
+                elif left_s == 0:
+                    pending.close_batch()
+                else:
+                    self._changed.wait(left_s)
+            return pending.full[0]
+
+    def _settle_failed(self, error: BaseException) -> None:
+        with self._changed:
+            given_up = self._pending.fail(error)
+            self._changed.notify_all()
+        for batch in given_up:
+            call_back(batch)
