@@ -176,6 +176,8 @@ CLIENT_FOLLOW_MS = 10_000  # a reader that follows asks again after this
 CLIENT_TOPIC_POLL_S = 0.5  # how often a reader looks for a topic that is not there yet
 CLIENT_EVENT_TYPES_MAX = 256
 CLIENT_EXPORT_STALL_S = 60.0
+CLIENT_WATCH_BATCH_BYTES = 1 * MIB
+CLIENT_SILENCE_SLACK_S = 5.0  # beyond two heartbeats, before a stream counts as dead
 PRODUCER_BATCH_RECORDS = 1000
 PRODUCER_BATCH_BYTES = 1 * MIB
 PRODUCER_LINGER_S = 0.005
@@ -183,6 +185,11 @@ PRODUCER_BUFFER_BYTES = 16 * MIB
 CLIENT_PROBE_TIMEOUT_S = 5.0
 CLIENT_LINE_BYTES_MAX = 16 * MIB
 CLIENT_REPLY_BYTES_MAX = 256 * MIB
+
+# Servers of users' tests
+TESTING_START_S = 30.0
+TESTING_STOP_S = 30.0
+TESTING_POLL_S = 0.01
 
 # Spark
 SPARK_CHUNK_RECORDS = 5000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conformance.client import Topic, assert_error
+from conformance.client import Topic, assert_error, success
 from conformance.sse import watching
 
 
@@ -159,3 +159,39 @@ def test_a_bad_match_on_a_watch_is_refused(topic: Topic) -> None:
     topic.fill(1)
     reply = topic.api.post("/v0/watch", {"topics": {topic.name: {}}, "match": ["tag", "Like", "a"]})
     assert_error(reply, 400, "invalid_request", "match")
+
+
+# epoch
+
+
+def test_a_cursor_of_an_earlier_topic_is_told_by_its_epoch(topic: Topic) -> None:
+    topic.fill(3)
+    first = topic.state()["epoch"]
+    assert topic.diff(from_seq=2, epoch=first)["tombstone"] is None
+    success(topic.api.delete(topic.path))
+    topic.fill(5)
+    reply = topic.diff(from_seq=2, epoch=first)
+    assert (reply["tombstone"]["reason"], reply["tombstone"]["gap_from"], reply["tombstone"]["gap_to"]) == (
+        "recreated",
+        1,
+        5,
+    )
+    assert [record["$seq"] for record in reply["records"]] == [1, 2, 3, 4, 5]
+    assert topic.diff(from_seq=2, epoch=topic.state()["epoch"])["tombstone"] is None
+
+
+def test_a_watch_from_a_place_of_an_earlier_topic_is_told_by_its_epoch(topic: Topic) -> None:
+    topic.fill(3)
+    first = topic.state()["epoch"]
+    success(topic.api.delete(topic.path))
+    topic.fill(5)
+    with watching(topic.api, {topic.name: {"from_seq": 2, "epoch": first}}) as stream:
+        tombstone = stream.until("tombstone")[-1].json
+        assert (tombstone["reason"], tombstone["gap_to"]) == ("recreated", 5)
+        assert stream.record().seqs == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**64, "1", 1.0, True])
+def test_something_else_than_an_epoch_is_refused(topic: Topic, epoch: Any) -> None:
+    topic.fill(1)
+    assert_error(topic.api.post(f"{topic.path}/diff", {"epoch": epoch}), 400, "invalid_request")

@@ -111,3 +111,19 @@ def test_a_producer_and_a_key_contradict_each_other(topic: Topic) -> None:
 def test_a_key_holds_no_nul(topic: Topic) -> None:
     reply = topic.api.post(topic.path, {"records": [{"data": 1}], "idempotency_key": "p\x001"})
     assert_error(reply, 400, "invalid_request")
+
+
+def test_where_a_producer_stands_can_be_asked_for(topic: Topic) -> None:
+    topic.configure()
+    path = f"{topic.path}/producers/loader%2F3"
+    unknown = topic.api.get(path).json
+    assert (unknown["topic"], unknown["name"], unknown["next_sequence"]) == (topic.name, "loader/3", 0)
+    write(topic, 5, 1, 2, name="loader/3")
+    assert topic.api.get(path).json["next_sequence"] == 7
+
+
+def test_a_producer_of_no_topic_or_with_no_possible_name_is_refused(topic: Topic) -> None:
+    assert_error(topic.api.get(f"{topic.path}/producers/p"), 404, "topic_not_found")
+    topic.configure()
+    assert_error(topic.api.get(f"{topic.path}/producers/{'n' * 257}"), 400, "invalid_request")
+    assert_error(topic.api.get(f"{topic.path}/producers/a%00b"), 400, "invalid_request")

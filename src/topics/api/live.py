@@ -106,8 +106,9 @@ def own_nodes(node: str | list[str] | None, node_bytes_max: int) -> frozenset[st
 
 def find_topics(
     engine: Engine, key: Key, starts: dict[str, TopicStart], topics_max: int, *, lenient: bool
-) -> list[tuple[Topic, int]]:
-    """The topics asked for, each with the seq to begin after. `lenient`: those that do not exist are left out."""
+) -> list[tuple[Topic, int, int]]:
+    """The topics asked for, each with the seq to begin after and the epoch that is of. `lenient`: those that do not
+    exist are left out."""
     if not starts:
         raise InvalidRequest.in_field("topics", "must name at least one topic")
     if len(starts) > topics_max:
@@ -115,7 +116,7 @@ def find_topics(
     for name in starts:
         check_topic_name(name, "topics")
         key.require_name(name)
-    found: list[tuple[Topic, int]] = []
+    found: list[tuple[Topic, int, int]] = []
     for name, start in starts.items():
         try:
             topic = engine.topic(name, touch=True)
@@ -123,5 +124,6 @@ def find_topics(
             if lenient:
                 continue
             raise
-        found.append((topic, topic.log.head_seq if start.tail else start.from_seq))
+        epoch = topic.topic_id if start.epoch is None or start.tail else start.epoch
+        found.append((topic, topic.log.head_seq if start.tail else start.from_seq, epoch))
     return found

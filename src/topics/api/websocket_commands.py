@@ -128,7 +128,7 @@ class WebSocketCommands:
         self._key.require_scope(Scope.READ)
         starts = dict(command.topics or {})
         if command.topic is not None:
-            starts[command.topic] = TopicStart(command.from_seq, command.tail)
+            starts[command.topic] = TopicStart(command.from_seq, command.tail, command.epoch)
         options = read_options(command, self._diff_limit_max, self._node_bytes_max)
         kept = sum(topic.name not in starts for topic in self._subscriber.feeds)  # the others begin anew
         room = max(self._watch_topics_max - kept, 0)
@@ -142,14 +142,13 @@ class WebSocketCommands:
                         "from_seq": from_seq,
                         "head_seq": topic.log.head_seq,
                         "earliest_seq": topic.log.earliest_seq,
-                        "epoch": topic.topic_id,
                     }
-                    for topic, from_seq in found
+                    for topic, from_seq, _ in found
                 },
             }
         )
-        for topic, from_seq in found:
-            self._subscriber.add(Feed(topic, from_seq, options))
+        for topic, from_seq, epoch in found:
+            self._subscriber.add(Feed(topic, from_seq, options, recreated=epoch != topic.topic_id))
 
     def _publish(self, command: Publish) -> None:
         key = self._key

@@ -13,11 +13,12 @@ from topics.client.asyncio_port import AsyncioPort
 from topics.client.caller import Caller
 from topics.client.calls import Pages
 from topics.client.core import Call
-from topics.client.events import Event, Gap
+from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
 from topics.client.producing import Options, ProducerOptions, open_pending
-from topics.client.reading import Losses, Place, Reading
+from topics.client.reading import Losses, Place, Reading, Source
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
+from topics.client.watching import Starts, Watching, WatchOptions
 from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
 
@@ -99,11 +100,11 @@ class AwaitedSteps(Generic[P, T]):
         return method
 
 
-class AsyncReader(Generic[I_co]):
-    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+class AsyncItems(Generic[I_co]):
+    """Iterates over what a reading or a watch gives. End it with `close`, or use it in an `async with`."""
 
-    def __init__(self, reading: Reading[I_co]) -> None:
-        self._reading = reading
+    def __init__(self, source: Source[I_co]) -> None:
+        self._source = source
         self._items: Iterator[I_co] = iter(())
         self._last: Any = None
 
@@ -115,10 +116,32 @@ class AsyncReader(Generic[I_co]):
             for item in self._items:
                 self._last = item
                 return item
-            items = await self._reading.next_items()
+            items = await self._source.next_items()
             if items is None:
                 raise StopAsyncIteration
             self._items = iter(items)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another task: as soon as its answer has come."""
+        self._source.close()
+        self._items = iter(())
+
+
+class AsyncReader(AsyncItems[I_co]):
+    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+
+    def __init__(self, reading: Reading[I_co]) -> None:
+        super().__init__(reading)
+        self._reading = reading
 
     @property
     def position(self) -> int | None:
@@ -129,11 +152,6 @@ class AsyncReader(Generic[I_co]):
         """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
         if (seq := self.position) is not None:
             await self._reading.commit(seq)
-
-    def close(self) -> None:
-        """Ends the iteration, also one that waits in another task: as soon as its page has come."""
-        self._reading.over = True
-        self._items = iter(())
 
 
 class AsyncExport:
@@ -287,6 +305,26 @@ class AsyncClient:
         `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
         """
         return AsyncReader(Reading(self.caller, topic, place, losses, as_type))
+
+    @overload
+    def watch(
+        self, topics: Starts, *, as_type: type[D], losses: Losses = "yield", **options: Unpack[WatchOptions]
+    ) -> AsyncItems[Event[D] | Gap | CaughtUp | TopicDeleted]: ...
+    @overload
+    def watch(
+        self, topics: Starts, *, losses: Losses = "yield", **options: Unpack[WatchOptions]
+    ) -> AsyncItems[Event[Any] | Gap | CaughtUp | TopicDeleted]: ...
+    def watch(
+        self,
+        topics: Starts,
+        *,
+        as_type: type[Any] | None = None,
+        losses: Losses = "yield",
+        **options: Unpack[WatchOptions],
+    ) -> AsyncItems[Any]:
+        """Follows many topics over one connection: names, or names with the seq to begin behind (None: only what comes
+        from now on). A topic that is deleted is told as `TopicDeleted`, and the others go on."""
+        return AsyncItems(Watching(self.caller, topics, options, losses, as_type))
 
     def producer(
         self, topic: str, name: str | None = None, **options: Unpack[ProducerOptions]

@@ -104,6 +104,7 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self.reader = ResponseReader()
         self.idle_since_ns = 0
+        self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._awaited: asyncio.Future[None] | None = None
         self._failure: str | None = None
@@ -168,7 +169,7 @@ class AsyncConnection(asyncio.Protocol):
         return taken
 
     def close(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._loop.is_closed():
             self._transport.abort()
 
     # The parts

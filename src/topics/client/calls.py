@@ -183,10 +183,12 @@ def diff(
     match: Match | None = None,
     node: str | Sequence[str] = (),
     wait_ms: int = 0,
+    epoch: int | None = None,
     include_tags: bool = True,
     include_meta: bool = True,
 ) -> Call[DiffReply]:
-    """The records after `from_seq`, one reply's worth."""
+    """The records after `from_seq`, one reply's worth. `epoch` is that of the topic `from_seq` belongs to: where it is
+    another one by now, the reply has a tombstone that says so."""
     return diff_as(
         DiffReply,
         topic,
@@ -197,6 +199,7 @@ def diff(
         match=match,
         node=node,
         wait_ms=wait_ms,
+        epoch=epoch,
         include_tags=include_tags,
         include_meta=include_meta,
     )
@@ -213,6 +216,7 @@ def diff_as(
     match: Match | None,
     node: str | Sequence[str],
     wait_ms: int,
+    epoch: int | None,
     include_tags: bool,
     include_meta: bool,
 ) -> Call[T]:
@@ -230,6 +234,8 @@ def diff_as(
         body["match"] = match if isinstance(match, str) else list(match)
     if node:
         body["node"] = node if isinstance(node, str) else list(node)
+    if epoch is not None:
+        body["epoch"] = epoch
     if wait_ms:
         body["wait_ms"] = wait_ms
     return Call("POST", f"{topic_path(topic)}/diff", reply, msgspec.json.encode(body), wait_s=wait_ms / 1000)

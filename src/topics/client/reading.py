@@ -4,7 +4,7 @@
     items      Event(5) Event(6) Event(7) Gap(8, 20, "cap") Event(21) …
 
 The place is kept here, not with the server, so that a broken connection or a restarted server changes nothing: the next
-page is asked for from the same place. A page of another topic of the same name is told by its epoch.
+page is asked for from the same place. The epoch of the topic goes with it: the server tells when it is another one.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from topics.client.events import Event, Gap, event_type
 from topics.errors import CursorNotFound, InvalidRequest, TopicNotFound
 from topics.wire.responses import Tombstone
 
+Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
 Losses = Literal["yield", "hide", "raise"]
 
@@ -32,6 +33,16 @@ class Moment(Protocol):
     def timestamp(self) -> float: ...
 
 
+class Source(Protocol[Item]):
+    """What an iterator of a shell takes its items from."""
+
+    async def next_items(self) -> list[Item] | None:
+        """What comes next, at least one item; None when there is no more."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class PageOfEvents(Struct):
     """A diff's reply for who reads it event by event."""
 
@@ -39,7 +50,6 @@ class PageOfEvents(Struct):
     next_from_seq: int
     head_seq: int
     tombstone: Tombstone | None = None
-    epoch: int = 0
 
 
 _page_types: dict[type[Any] | None, type[PageOfEvents]] = {None: PageOfEvents}
@@ -73,7 +83,7 @@ class Place(TypedDict, total=False):
 
 
 class Reading(Generic[Item_co]):
-    """`position` is the last seq a page told of; `epoch` which topic of this name it belongs to (0: not known yet)."""
+    """`position` is the last seq a page told of; `epoch` which topic of this name it belongs to, once known."""
 
     def __init__(self, caller: Caller, topic: str, place: Place, losses: Losses, as_type: type[Any] | None) -> None:
         if unknown := place.keys() - Place.__annotations__.keys():
@@ -93,16 +103,18 @@ class Reading(Generic[Item_co]):
         self._from_ts = _milliseconds(place.get("from_time"))
         self._end = place.get("to_seq")
         self.position = place.get("from_seq", 0)
-        self.epoch = 0
+        self.epoch: int | None = None
         self._begun = False
         self.over = False
 
     async def next_items(self) -> list[Item_co] | None:
         """What comes next, at least one item; None when there is no more."""
         while not self.over:
-            if not self._begun:
-                await self._begin()
             try:
+                if not self._begun:
+                    await self._begin()
+                if self.epoch is None:
+                    self.epoch = (await self._caller.send(calls.topic(self._topic))).epoch
                 page = await self._caller.send(self._call())
             except TopicNotFound:
                 await self._missing()
@@ -111,6 +123,9 @@ class Reading(Generic[Item_co]):
             if items:
                 return items
         return None
+
+    def close(self) -> None:
+        self.over = True
 
     @staticmethod
     def seq_of(item: object) -> int | None:
@@ -134,17 +149,16 @@ class Reading(Generic[Item_co]):
                 found = await self._caller.send(calls.cursor(self._topic, self._cursor))
             except CursorNotFound:
                 pass  # nothing was committed yet
-            except TopicNotFound:
-                if not self._wait_for_topic:
-                    raise
             else:
                 self.position, self._from_ts = found.seq, None
         self._begun = True
 
     async def _missing(self) -> None:
-        """There is no such topic, or there is none any more. One made anew at once is met by the next page."""
+        """There is no such topic, or none any more. One that was made anew at once is met by the next page."""
         if self._wait_for_topic:
             await self._caller.port.pause(limits.CLIENT_TOPIC_POLL_S)
+        elif self.epoch is None:
+            raise TopicNotFound(self._topic)
         else:
             await self._caller.send(calls.topic(self._topic))
 
@@ -160,24 +174,23 @@ class Reading(Generic[Item_co]):
             match=place.get("tag"),
             node=place.get("node", ()),
             wait_ms=limits.CLIENT_FOLLOW_MS if self._follow else 0,
+            epoch=self.epoch,
             include_tags=True,
             include_meta=place.get("include_meta", True),
         )
 
     def _take(self, page: PageOfEvents) -> list[Item_co]:
         items: list[Any] = []
-        if self.epoch and page.epoch != self.epoch:
-            # Another topic: what it has before this place was not read yet, so the page does not count.
-            self.epoch = page.epoch
-            self.position, self._from_ts = 0, None
-            if "to_seq" not in self._place:
-                self._end = None
-            self._add_loss(items, Gap(1, page.head_seq, "recreated", self._topic))
-            return items
-        self.epoch = page.epoch
-        if page.tombstone is not None:
-            lost = page.tombstone
+        lost = page.tombstone
+        if lost is not None:
             self._add_loss(items, Gap(lost.gap_from, lost.gap_to, lost.reason, self._topic))
+            if lost.reason == "recreated":
+                # From its beginning, once its epoch is known: the next page may be of yet another one.
+                self.epoch = None
+                self.position, self._from_ts = 0, None
+                if "to_seq" not in self._place:
+                    self._end = None
+                return items
         for event in page.records:
             event.topic = self._topic
         items += page.records

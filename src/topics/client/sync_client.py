@@ -12,13 +12,14 @@ from topics.client import calls, core, steps
 from topics.client.caller import Caller, run
 from topics.client.calls import Pages
 from topics.client.core import Call
-from topics.client.events import Event, Gap
+from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
 from topics.client.producing import Options, ProducerOptions, open_pending
-from topics.client.reading import Losses, Place, Reading
+from topics.client.reading import Losses, Place, Reading, Source
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
 from topics.client.sockets import SocketPort
 from topics.client.sync_producer import Producer
+from topics.client.watching import Starts, Watching, WatchOptions
 from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
 
@@ -97,11 +98,11 @@ class BlockingSteps(Generic[P, T]):
         return method
 
 
-class Reader(Generic[I_co]):
-    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+class Items(Generic[I_co]):
+    """Iterates over what a reading or a watch gives. End it with `close`, or use it in a `with`."""
 
-    def __init__(self, reading: Reading[I_co]) -> None:
-        self._reading = reading
+    def __init__(self, source: Source[I_co]) -> None:
+        self._source = source
         self._items: Iterator[I_co] = iter(())
         self._last: Any = None
 
@@ -113,10 +114,32 @@ class Reader(Generic[I_co]):
             for item in self._items:
                 self._last = item
                 return item
-            items = run(self._reading.next_items())
+            items = run(self._source.next_items())
             if items is None:
                 raise StopIteration
             self._items = iter(items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another thread: as soon as its answer has come."""
+        self._source.close()
+        self._items = iter(())
+
+
+class Reader(Items[I_co]):
+    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+
+    def __init__(self, reading: Reading[I_co]) -> None:
+        super().__init__(reading)
+        self._reading = reading
 
     @property
     def position(self) -> int | None:
@@ -127,11 +150,6 @@ class Reader(Generic[I_co]):
         """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
         if (seq := self.position) is not None:
             run(self._reading.commit(seq))
-
-    def close(self) -> None:
-        """Ends the iteration, also one that waits in another thread: as soon as its page has come."""
-        self._reading.over = True
-        self._items = iter(())
 
 
 class Client:
@@ -239,6 +257,26 @@ class Client:
         `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
         """
         return Reader(Reading(self.caller, topic, place, losses, as_type))
+
+    @overload
+    def watch(
+        self, topics: Starts, *, as_type: type[D], losses: Losses = "yield", **options: Unpack[WatchOptions]
+    ) -> Items[Event[D] | Gap | CaughtUp | TopicDeleted]: ...
+    @overload
+    def watch(
+        self, topics: Starts, *, losses: Losses = "yield", **options: Unpack[WatchOptions]
+    ) -> Items[Event[Any] | Gap | CaughtUp | TopicDeleted]: ...
+    def watch(
+        self,
+        topics: Starts,
+        *,
+        as_type: type[Any] | None = None,
+        losses: Losses = "yield",
+        **options: Unpack[WatchOptions],
+    ) -> Items[Any]:
+        """Follows many topics over one connection: names, or names with the seq to begin behind (None: only what comes
+        from now on). A topic that is deleted is told as `TopicDeleted`, and the others go on."""
+        return Items(Watching(self.caller, topics, options, losses, as_type))
 
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerOptions]) -> Producer:
         """Appends records in batches, each exactly once over breaks and restarts of the server.

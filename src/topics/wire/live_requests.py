@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from topics import limits
 from topics.errors import InvalidRequest
 from topics.model.config import Unsigned
-from topics.wire.requests import WriteRequest, check_u64, decode
+from topics.wire.requests import ReadEpoch, WriteRequest, check_u64, decode
 
 
 class Consistency(StrEnum):
@@ -23,9 +23,11 @@ class TopicStart(Struct):
 
     from_seq: Annotated[Unsigned, Meta(description="Exclusive; 0 is from the earliest record.")] = 0
     tail: Annotated[bool, Meta(description="true: only what comes from now on.")] = False
+    epoch: ReadEpoch = None
 
     def __post_init__(self) -> None:
         check_u64(self.from_seq, "from_seq")
+        check_u64(self.epoch, "epoch")
 
 
 class ReadWishes(Struct):
@@ -75,10 +77,12 @@ class Subscribe(ReadWishes, kw_only=True, tag_field="op", tag="subscribe"):
     topics: dict[str, TopicStart] | None = None
     from_seq: Unsigned = 0
     tail: bool = False
+    epoch: ReadEpoch = None
 
     def __post_init__(self) -> None:
         ReadWishes.__post_init__(self)
         check_u64(self.from_seq, "from_seq")
+        check_u64(self.epoch, "epoch")
 
 
 class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):

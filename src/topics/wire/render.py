@@ -76,7 +76,6 @@ def diff_reply(
     next_from_seq: int,
     head_seq: int,
     earliest_seq: int,
-    epoch: int,
     *,
     scanned: int,
     cold_count: int,
@@ -90,8 +89,8 @@ def diff_reply(
             b'],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,"tombstone":'
             % (next_from_seq, head_seq, earliest_seq, caught_up),
             b"null" if gap is None else tombstone(gap, earliest_seq, head_seq),
-            b',"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
-            % (head_seq - next_from_seq, epoch, total_ms, scanned, cold_count),
+            b',"lag":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d,"cold_segments_read":%d}}'
+            % (head_seq - next_from_seq, total_ms, scanned, cold_count),
         )
     )
 

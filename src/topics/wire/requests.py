@@ -24,6 +24,12 @@ def check_u64(value: int | None, field: str) -> None:
         raise ValueError(f"`{field}` is beyond the largest unsigned 64-bit integer")
 
 
+ReadEpoch = Annotated[
+    Unsigned | None,
+    Meta(description="Extension. Of the topic that from_seq belongs to; if it is another one by now, that is told."),
+]
+
+
 class WriteRequest(Struct, gc=False):
     """Appends one or many records."""
 
@@ -56,6 +62,7 @@ class DiffRequest(Struct, gc=False):
     match: Annotated[
         str | list[str] | None, Meta(description="Extension. Only records whose tag matches, as in a delete.")
     ] = None
+    epoch: ReadEpoch = None
 
     # What only live readers choose, see `ReadWishes`.
     max_batch_bytes: ClassVar[int] = limits.DIFF_REPLY_BYTES_MAX
@@ -67,6 +74,7 @@ class DiffRequest(Struct, gc=False):
         check_u64(self.from_seq, "from_seq")
         check_u64(self.limit, "limit")
         check_u64(self.wait_ms, "wait_ms")
+        check_u64(self.epoch, "epoch")
 
 
 class PutCursorRequest(Struct):

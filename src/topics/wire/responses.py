@@ -13,8 +13,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from topics.model.config import TopicConfig
 
-Epoch = Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
-
 
 class Performance(Struct, omit_defaults=True):
     """Where the time of this request went, in milliseconds. Best effort and additive."""
@@ -52,7 +50,7 @@ class TopicState(Struct):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
-    epoch: Epoch
+    epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
 
@@ -186,7 +184,6 @@ class DiffResponse(Struct):
     caught_up: bool
     tombstone: Tombstone | None
     lag: int
-    epoch: Epoch
     performance: Performance
 
 
@@ -200,7 +197,6 @@ class DiffReply(Struct):
     tombstone: Tombstone | None = None
     caught_up: bool = False
     lag: int = 0
-    epoch: int = 0  # of a server that does not tell it yet
 
 
 class DeleteRecordsResponse(Struct):
@@ -247,7 +243,6 @@ class ProducerResponse(Struct):
     topic: str
     name: str
     next_sequence: int
-    epoch: Epoch
     performance: Performance
 
 
@@ -290,7 +285,6 @@ class WatchedTopic(Struct):
     from_seq: int
     head_seq: int
     earliest_seq: int
-    epoch: Epoch = 0
 
 
 class WatchResponse(Struct):

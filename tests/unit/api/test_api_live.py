@@ -124,7 +124,7 @@ def places(
     stage: LiveStage, starts: dict[str, TopicStart], key: Key = ONE, *, topics_max: int = 10, lenient: bool = False
 ) -> dict[str, int]:
     found = find_topics(stage.engine, key, starts, topics_max, lenient=lenient)
-    return {topic.name: from_seq for topic, from_seq in found}
+    return {topic.name: from_seq for topic, from_seq, _ in found}
 
 
 def test_a_topic_begins_where_it_is_asked_to(stage: LiveStage) -> None:

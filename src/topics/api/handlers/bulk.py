@@ -91,7 +91,7 @@ class BulkHandlers:
         topic = self._engine.topic(call.name, touch=False)  # waits for what is under way: that counts
         mark = topic.keys.producers.find(call.item)
         next_sequence = 0 if mark is None else mark.last_number + 1
-        reply = ProducerResponse(topic.name, call.item, next_sequence, topic.topic_id, call.performance())
+        reply = ProducerResponse(topic.name, call.item, next_sequence, call.performance())
         return Response(200, encode(reply))
 
     @Route(

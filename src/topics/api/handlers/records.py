@@ -114,6 +114,8 @@ class RecordHandlers:
         from_seq = body.from_seq
         if body.from_ts is not None:
             from_seq = max(from_seq, self._engine.cursor_at(call.name, body.from_ts))
+        if body.epoch is not None and body.epoch != self._engine.topic(call.name).topic_id:
+            from_seq = limits.U64_MAX  # beyond any head: it is of an earlier topic
         topic, batch = self._engine.read(call.name, from_seq, options)
         may_wait = body.wait_ms and batch.next_from_seq < options.to_seq
         if may_wait and not batch.fragments and batch.gap is None:
@@ -169,7 +171,6 @@ def _diff_response(call: Call, topic: Topic, batch: ReadBatch) -> Response:
             batch.next_from_seq,
             log.head_seq,
             log.earliest_seq,
-            topic.topic_id,
             scanned=batch.scanned,
             cold_count=batch.cold_count,
             total_ms=call.elapsed_ms(),

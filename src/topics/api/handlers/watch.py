@@ -66,7 +66,7 @@ class WatchHandlers:
             strong=body.consistency is Consistency.STRONG,
         )
         found = find_topics(self._engine, call.key, body.topics, self._watch_topics_max, lenient=lenient)
-        positions = {topic.name: Position(topic.topic_id, from_seq) for topic, from_seq in found}
+        positions = {topic.name: Position(epoch, from_seq) for topic, from_seq, epoch in found}
         if body.cursor is not None:
             _go_on(positions, body.cursor)
         session = self._sessions.create(call.key.digest, options, positions)
@@ -75,10 +75,8 @@ class WatchHandlers:
             f"/v0/watch/{session.wid}",
             limits.SESSION_TTL_MS,
             {
-                topic.name: WatchedTopic(
-                    positions[topic.name].cursor, topic.log.head_seq, topic.log.earliest_seq, topic.topic_id
-                )
-                for topic, _ in found
+                topic.name: WatchedTopic(positions[topic.name].cursor, topic.log.head_seq, topic.log.earliest_seq)
+                for topic, _, _ in found
             },
             call.performance(),
         )
