@@ -149,6 +149,8 @@ HEARTBEAT_MS_DEFAULT = 15_000
 WATCH_BATCH_BYTES_DEFAULT = 256 * KIB
 BATCH_BYTES_MAX = 8 * MIB
 PLAIN_ID_TOPICS_MAX = 64
+PLAIN_ID_BYTES_MAX = 16 * KIB  # longer ones are packed: the id comes back in a request head
+POSITIONS_UNSETTLED_MIN = 16  # so many events of a stream are written before it is asked which have left
 ID_BYTES_MAX = 1 * MIB
 SLOW_CONSUMER_TIMEOUT_MS = 30_000
 STREAM_CHECK_MS = 5000
@@ -158,7 +160,7 @@ OWN_NODES_SHARED_SEQS_MAX = 64  # watchers so close to the head share a batch, u
 PACED_RETRY_AFTER_MS = 1500
 SHUTDOWN_RETRY_AFTER_MS = 2000
 WEBSOCKET_COMMANDS_MAX = 1000
-WEBSOCKET_UNREAD_BYTES_MAX = 8 * MIB
+WEBSOCKET_UNREAD_BYTES_MAX = 4 * MIB  # below what its channel cuts, so that there is a word before the end
 WEBSOCKET_PING_MS = 15_000
 
 # The client

@@ -11,10 +11,20 @@ class FakeChannel:
         self.aborted = False
         self.reading = True
         self._taken = 0
+        self.unsent_bytes = 0  # of what was written last
+
+    @property
+    def written_bytes(self) -> int:
+        return sum(map(len, self.writes))
+
+    @property
+    def left_bytes(self) -> int:
+        return self.written_bytes - self.unsent_bytes
 
     def write(self, data: bytes) -> None:
         if not self.closed and not self.aborted:
             self.writes.append(data)
+            self.unsent_bytes = 0 if self.writable else self.unsent_bytes + len(data)
 
     def take(self) -> bytes:
         """What was written since the last call."""

@@ -48,8 +48,19 @@ class Channel(Protocol):
     def writable(self) -> bool:
         """False while the client reads too slowly; `drained` tells when it is True again.
 
-        What is written nevertheless is kept for the client, up to `STREAM_BUFFER_BYTES_MAX`.
+        What is written nevertheless is kept for the client, up to `STREAM_BUFFER_BYTES_MAX`. A write that begins while
+        it is True may be of any size.
         """
+        ...
+
+    @property
+    def written_bytes(self) -> int:
+        """What was written so far, as it is sent."""
+        ...
+
+    @property
+    def left_bytes(self) -> int:
+        """How much of that is known to have left the process. It never shrinks."""
         ...
 
     def write(self, data: bytes) -> None:

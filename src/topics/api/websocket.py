@@ -18,6 +18,7 @@ from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
+from topics.delivery.slow_reader import SlowReader
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
 from topics.errors import InvalidRequest, TopicsError
@@ -63,7 +64,7 @@ class WebSocketConnection:
         self._fragments = bytearray()  # one buffer: a list would grow with fragments that hold nothing
         self._in_binary = False  # the fragments that come are those of a message nobody keeps
         self._last_heard_ms = monotonic_ms(clock)
-        self._stuck_since_ms: int | None = None
+        self._reader = SlowReader(clock)
         self._unread_bytes = 0
 
     # The connection
@@ -82,7 +83,7 @@ class WebSocketConnection:
         self._flush()
 
     def drained(self) -> None:
-        self._stuck_since_ms = None
+        self._reader.drained()
         self._unread_bytes = 0
         self._subscriber.drained()
 
@@ -155,8 +156,7 @@ class WebSocketConnection:
             return False
         if channel.writable:
             return True
-        if self._stuck_since_ms is None:
-            self._stuck_since_ms = monotonic_ms(self._clock)
+        self._reader.refused(channel.left_bytes)
         return False
 
     def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
@@ -206,8 +206,9 @@ class WebSocketConnection:
         channel = self._channel
         if channel is None:
             return
+        was_writable = channel.writable
         channel.write(data)
-        if not channel.writable:
+        if not was_writable:
             # Answers are not held back like deliveries; a client that never reads them is let go.
             self._unread_bytes += len(data)
             if self._unread_bytes > limits.WEBSOCKET_UNREAD_BYTES_MAX:
@@ -222,7 +223,7 @@ class WebSocketConnection:
             return
         now_ms = monotonic_ms(self._clock)
         silent_ms = now_ms - self._last_heard_ms
-        if self._stuck_since_ms is not None and now_ms - self._stuck_since_ms >= limits.SLOW_CONSUMER_TIMEOUT_MS:
+        if self._reader.is_gone(self._channel.left_bytes):
             self._end(CloseCode.TRY_AGAIN_LATER, "the connection was not read for too long")
             return
         if silent_ms >= 3 * limits.WEBSOCKET_PING_MS:

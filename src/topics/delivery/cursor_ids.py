@@ -1,7 +1,7 @@
 """SSE ids: where a stream stands in all its topics, as one opaque text.
 
-Up to 64 topics it is base64url of the JSON map topic -> seq, and "$topic" -> epoch for a topic that was recreated while
-it was watched; beyond, "z." and base64url of that map compressed.
+Up to 64 topics it is base64url of the JSON map topic -> seq and "$topic" -> epoch, which tells a topic from an earlier
+one of its name; beyond, or where that is too long for a request head, "z." and base64url of that map compressed.
 """
 
 import base64
@@ -18,7 +18,8 @@ _decode = msgspec.json.Decoder(dict[str, int]).decode
 
 def encode_id(cursors: dict[str, int]) -> bytes:
     text = msgspec.json.encode(cursors)
-    if len(cursors) <= limits.PLAIN_ID_TOPICS_MAX:
+    topic_count = sum(not name.startswith("$") for name in cursors)
+    if topic_count <= limits.PLAIN_ID_TOPICS_MAX and len(text) <= limits.PLAIN_ID_BYTES_MAX:
         return base64.urlsafe_b64encode(text).rstrip(b"=")
     return _COMPRESSED.encode() + base64.urlsafe_b64encode(zlib.compress(text, 1)).rstrip(b"=")
 

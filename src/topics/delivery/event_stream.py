@@ -11,6 +11,7 @@ from topics import limits
 from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.hub import CallLater
+from topics.delivery.slow_reader import SlowReader
 
 
 class Outlet(Protocol):
@@ -18,6 +19,12 @@ class Outlet(Protocol):
 
     @property
     def writable(self) -> bool: ...
+
+    @property
+    def written_bytes(self) -> int: ...
+
+    @property
+    def left_bytes(self) -> int: ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -34,7 +41,7 @@ class EventStream:
         self._release = release
         self._outlet: Outlet | None = None
         self._last_sent_ms = 0
-        self._stuck_since_ms: int | None = None
+        self._reader = SlowReader(clock)
 
     # For those who feed it
 
@@ -47,7 +54,8 @@ class EventStream:
         raise NotImplementedError
 
     def stopped(self) -> None:
-        """The connection is gone, or never came. May be called again."""
+        """The connection is gone, or never came; what it knows of the bytes sent is still there. May be called
+        again."""
         raise NotImplementedError
 
     # The connection
@@ -62,12 +70,12 @@ class EventStream:
         """A stream has nothing to receive."""
 
     def drained(self) -> None:
-        self._stuck_since_ms = None
+        self._reader.drained()
         self.resumed()
 
     def closed(self) -> None:
-        self._outlet = None
         self.stopped()
+        self._outlet = None
         self._release()
 
     def shutting_down(self) -> None:
@@ -92,8 +100,7 @@ class EventStream:
             return False
         if outlet.writable:
             return True
-        if self._stuck_since_ms is None:
-            self._stuck_since_ms = monotonic_ms(self._clock)
+        self._reader.refused(outlet.left_bytes)
         return False
 
     def write(self, data: bytes) -> None:
@@ -111,7 +118,7 @@ class EventStream:
         if self._outlet is None:
             return
         now_ms = monotonic_ms(self._clock)
-        if self._stuck_since_ms is not None and now_ms - self._stuck_since_ms >= limits.SLOW_CONSUMER_TIMEOUT_MS:
+        if self._reader.is_gone(self._outlet.left_bytes):
             self.fail(408, "the stream was not read for too long; reconnect to go on")
             return
         if now_ms - self._last_sent_ms >= self._heartbeat_ms and self.writable:

@@ -9,6 +9,7 @@ from topics.delivery.subscriber import Feed, record_body
 from topics.model.gap import Gap
 
 RETRY = b"retry: 2000\n\n"
+LINE_BYTES = len(b"data: ")  # what a line break in the data costs beyond itself
 
 _LINE_BREAK = re.compile(rb"\r\n|\r|\n")
 

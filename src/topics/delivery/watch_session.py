@@ -12,24 +12,38 @@ from topics.clock import Clock, monotonic_ms
 from topics.errors import Throttled
 from topics.model.read_options import ReadOptions
 
-_AN_EARLIER_TOPIC = 0  # no topic has this id
-
 
 class Position:
-    """`topic_id` tells whether the topic is still the one the cursor is of. `recreated`: within this session it was
-    another one before."""
+    """Where a session stands in one topic, twice: up to where everything has left the process (`topic_id`, `cursor`),
+    and what the last event written says (`told_id`, `told`). A stream that breaks off leaves the first; a client that
+    shows it has got more is believed up to the second.
 
-    __slots__ = ("cursor", "recreated", "topic_id")
+    The ids tell whether the topic is still the one the cursor is of.
+    """
+
+    __slots__ = ("cursor", "told", "told_id", "topic_id")
 
     def __init__(self, topic_id: int, cursor: int) -> None:
-        self.topic_id = topic_id
-        self.cursor = cursor
-        self.recreated = False
+        self.topic_id = self.told_id = topic_id
+        self.cursor = self.told = cursor
 
-    def move(self, topic_id: int, cursor: int) -> None:
-        self.recreated = self.recreated or topic_id != self.topic_id
+    def tell(self, topic_id: int, cursor: int) -> None:
+        self.told_id = topic_id
+        self.told = cursor
+
+    def left(self, topic_id: int, cursor: int) -> None:
         self.topic_id = topic_id
         self.cursor = cursor
+
+    def begin(self) -> None:
+        """A new stream: what the one before it wrote and never sent was never said."""
+        self.told_id = self.topic_id
+        self.told = self.cursor
+
+
+def epoch_of(name: str) -> str:
+    """Under which name the cursors of an event have the epoch of this topic."""
+    return f"${name}"
 
 
 class WatchOptions(NamedTuple):
@@ -50,25 +64,21 @@ class WatchSession:
         self.close_stream: Callable[[], None] | None = None  # of the stream that is open, if any
 
     def cursors(self) -> dict[str, int]:
-        """The seq of each topic. For one that was recreated also its epoch, under a name no topic can have."""
-        cursors = {name: position.cursor for name, position in self.positions.items()}
+        """What the next event says: the seq of each topic, and its epoch under a name no topic can have."""
+        cursors: dict[str, int] = {}
         for name, position in self.positions.items():
-            if position.recreated:
-                cursors[f"${name}"] = position.topic_id
+            cursors[name] = position.told
+            cursors[epoch_of(name)] = position.told_id
         return cursors
 
     def rewind(self, cursors: dict[str, int]) -> None:
-        """Goes back to where the client says it was; never forward."""
-        for name, seq in cursors.items():
-            position = self.positions.get(name)
-            if position is None:
-                continue
-            topic_id = cursors.get(f"${name}", _AN_EARLIER_TOPIC)
-            if position.recreated and topic_id != position.topic_id:
-                # The client is in another one of the topics there were: it has not got the tombstone, or lost it.
-                position.topic_id, position.cursor = topic_id, seq
-            elif 0 <= seq < position.cursor:
-                position.cursor = seq
+        """Goes back to where the client says it was; never beyond what it was told."""
+        for name, position in self.positions.items():
+            seq = cursors.get(name, -1)
+            topic_id = cursors.get(epoch_of(name), position.topic_id)
+            if seq >= 0 and not (topic_id == position.told_id and seq > position.told):
+                # The client may be in another one of the topics there were: it has not got the tombstone, or lost it.
+                position.left(topic_id, seq)
 
 
 class WatchSessions:

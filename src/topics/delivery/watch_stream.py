@@ -1,10 +1,13 @@
 """One open SSE stream of a watch session: what its subscriber delivers becomes events on a channel.
 
-Ends also when another stream takes the session over. The session stays, with its cursors.
+Ends also when another stream takes the session over. The session stays, with its cursors. They move when the bytes of
+an event have left the process, never before: a frame that a connection took along half sent comes again.
 """
 
+from collections import deque
 from collections.abc import Callable
 
+from topics import limits
 from topics.clock import Clock
 from topics.delivery import sse
 from topics.delivery.cursor_ids import encode_id
@@ -28,7 +31,9 @@ class WatchStream(EventStream):
         session: WatchSession,
         call_later: CallLater,
         release: Callable[[], None],
+        resume_from: dict[str, int] | None = None,
     ) -> None:
+        """`resume_from`: the cursors of the last event its client has processed, as far as it says."""
         super().__init__(clock, call_later, session.options.heartbeat_ms, release)
         self._engine = engine
         self._sessions = sessions
@@ -36,6 +41,9 @@ class WatchStream(EventStream):
         self._subscriber = Subscriber(engine, hub, self)
         positions = list(session.positions.values())
         self._single = positions[0] if len(positions) == 1 else None
+        self._resume_from = resume_from
+        # Written, and not known to have left: (bytes written by then, whose position, its topic, its cursor).
+        self._unsettled: deque[tuple[int, Position, int, int]] = deque()
 
     # The connection
 
@@ -44,6 +52,10 @@ class WatchStream(EventStream):
         if session.close_stream is not None:
             session.close_stream()
         session.close_stream = self.end
+        if self._resume_from is not None:
+            session.rewind(self._resume_from)
+        for position in session.positions.values():
+            position.begin()
         for name, position in session.positions.items():
             self._subscribe(name, position)
 
@@ -51,6 +63,8 @@ class WatchStream(EventStream):
         self._subscriber.drained()
 
     def stopped(self) -> None:
+        self._settle()
+        self._unsettled.clear()
         self._subscriber.close()
         if self._session.close_stream == self.end:
             self._session.close_stream = None
@@ -62,27 +76,31 @@ class WatchStream(EventStream):
         # Hot. Streams of this topic alone that stand at the same place have the same id, too: one text for all.
         single = self._single
         if single is None:
-            self.write(b"id: %b\n%b" % (self._advance(feed), sse.record_event(feed, shared, from_seq, head_seq)))
-            return
-        key = ("sse-single", from_seq, single.recreated)
-        text = shared.texts.get(key)
-        if text is None:
-            text = b"id: %b\n%b" % (self._advance(feed), sse.record_event(feed, shared, from_seq, head_seq))
-            shared.texts[key] = text
+            position = self._tell(feed)
+            text = b"id: %b\n%b" % (self._id(), sse.record_event(feed, shared, from_seq, head_seq))
         else:
-            single.cursor = feed.cursor
-        self.write(text)
+            position = single
+            single.tell(feed.topic.topic_id, feed.cursor)
+            key = ("sse-single", from_seq)
+            known = shared.texts.get(key)
+            if known is None:
+                known = b"id: %b\n%b" % (self._id(), sse.record_event(feed, shared, from_seq, head_seq))
+                shared.texts[key] = known
+            text = known
+        self._write_positioned(text, position)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         reason = gap.reason.value
         if first and gap.reason is not GapReason.RECREATED:
             reason = "from_seq_too_old"
         data = sse.tombstone_data(feed.topic.name, gap, reason, earliest_seq, head_seq)
-        self.write(sse.event(b"tombstone", data, self._advance(feed)))
+        position = self._tell(feed)
+        self._write_positioned(sse.event(b"tombstone", data, self._id()), position)
 
     def caught_up(self, feed: Feed, head_seq: int) -> None:
         data = b'{"topic":"%b","head_seq":%d}' % (feed.topic.name.encode(), head_seq)
-        self.write(sse.event(b"caught-up", data, self._advance(feed)))
+        position = self._tell(feed)
+        self._write_positioned(sse.event(b"caught-up", data, self._id()), position)
 
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
         self._tell_deleted(feed.topic.name, head_seq)
@@ -102,17 +120,40 @@ class WatchStream(EventStream):
         if topic is None:
             self._tell_deleted(name, position.cursor)
             return
-        # The session takes up the new topic only when its tombstone has been written: see `_advance`.
+        # The session takes up the new topic only when its tombstone has left.
         recreated = topic.topic_id != position.topic_id
         options = self._session.options
-        self._subscriber.add(Feed(topic, position.cursor, options.read, strong=options.strong, recreated=recreated))
+        read = options.read._replace(line_bytes=sse.LINE_BYTES)
+        self._subscriber.add(Feed(topic, position.cursor, read, strong=options.strong, recreated=recreated))
 
     def _tell_deleted(self, name: str, head_seq: int) -> None:
         data = b'{"topic":"%b","head_seq":%d,"reason":"deleted"}' % (name.encode(), head_seq)
-        self.write(sse.event(b"topic-deleted", data, encode_id(self._session.cursors())))
+        self.write(sse.event(b"topic-deleted", data, self._id()))
 
-    def _advance(self, feed: Feed) -> bytes:
-        """Moves the session to where the feed is; returns the id that says so."""
+    def _tell(self, feed: Feed) -> Position:
+        """The next event says where the feed is."""
         position = self._session.positions[feed.topic.name]
-        position.move(feed.topic.topic_id, feed.cursor)
+        position.tell(feed.topic.topic_id, feed.cursor)
+        return position
+
+    def _id(self) -> bytes:
         return encode_id(self._session.cursors())
+
+    def _write_positioned(self, text: bytes, position: Position) -> None:
+        """Writes an event; the session is where it says once the event has left."""
+        outlet = self._outlet
+        if outlet is not None:
+            self.write(text)
+            unsettled = self._unsettled
+            unsettled.append((outlet.written_bytes, position, position.told_id, position.told))
+            if len(unsettled) >= limits.POSITIONS_UNSETTLED_MIN:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Moves the session to where the events that have left say it is."""
+        unsettled, outlet = self._unsettled, self._outlet
+        if unsettled and outlet is not None:
+            left_bytes = outlet.left_bytes
+            while unsettled and unsettled[0][0] <= left_bytes:
+                _, position, topic_id, cursor = unsettled.popleft()
+                position.left(topic_id, cursor)

@@ -88,14 +88,17 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
         scanned += stop - start
         window -= len(chosen)
         run = block.joined(chosen, options, budget, at_least_one=not found) if options.joined else None
+        if run is not None and options.line_bytes and _has_line_breaks(run.texts):
+            run = None  # record by record: these are larger on the wire
         if run is not None:
             joined = joined or run.record_count > len(run.texts)
             found += run.texts
             cut, size = run.record_count, run.size
         else:
             rendered = block.render(chosen, options)
-            cut = _within(rendered, budget, at_least_one=not found)
-            size = sum(map(len, rendered))
+            sizes = _sizes_as_sent(rendered, options.line_bytes)
+            cut = _within(sizes, budget, at_least_one=not found)
+            size = sum(sizes)
             found += [fragment for fragment in rendered[:cut] if fragment]
         budget -= size
         if cut < len(chosen):
@@ -112,16 +115,26 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
     return ReadBatch(found, next_from_seq, gap, scanned, cold_count, joined)
 
 
-def _within(fragments: list[bytes], budget: int, *, at_least_one: bool) -> int:
-    """How many of the fragments fit into the budget."""
-    if sum(map(len, fragments)) <= budget:
-        return len(fragments)
+def _has_line_breaks(texts: Iterable[bytes]) -> bool:
+    return any(b"\n" in text or b"\r" in text for text in texts)
+
+
+def _sizes_as_sent(fragments: list[bytes], line_bytes: int) -> list[int]:
+    if not line_bytes:
+        return [len(fragment) for fragment in fragments]
+    return [len(fragment) + line_bytes * (fragment.count(b"\n") + fragment.count(b"\r")) for fragment in fragments]
+
+
+def _within(sizes: list[int], budget: int, *, at_least_one: bool) -> int:
+    """How many of these, one after the other, fit into the budget."""
+    if sum(sizes) <= budget:
+        return len(sizes)
     used = 0
-    for index, fragment in enumerate(fragments):
-        used += len(fragment)
+    for index, size in enumerate(sizes):
+        used += size
         if used > budget and not (at_least_one and index == 0):
             return index
-    return len(fragments)
+    return len(sizes)
 
 
 def run_after(log: TopicLog, from_seq: int, records_max: int, bytes_max: int) -> Run:

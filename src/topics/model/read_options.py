@@ -8,7 +8,8 @@ from topics.model.tag_match import TagMatch
 
 class ReadOptions(NamedTuple):
     """`own_nodes`: the reader's identities, whose records it does not get. `to_seq`: the last seq it may see.
-    `match`: only records with such a tag. `joined`: neighbours may come as one text, with commas between them."""
+    `match`: only records with such a tag. `joined`: neighbours may come as one text, with commas between them.
+    `line_bytes`: what each line break in a text costs on the wire beyond itself; `bytes_max` is about bytes as sent."""
 
     limit: int
     bytes_max: int
@@ -19,6 +20,7 @@ class ReadOptions(NamedTuple):
     to_seq: int = limits.U64_MAX
     match: TagMatch | None = None
     joined: bool = False
+    line_bytes: int = 0
 
     @property
     def leaves_out(self) -> bool:

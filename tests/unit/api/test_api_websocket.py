@@ -331,6 +331,23 @@ def test_a_client_that_does_not_read_its_answers_is_let_go() -> None:
     assert sum(map(len, stage.channel.writes)) <= limits.WEBSOCKET_UNREAD_BYTES_MAX + 2 * answer_bytes
 
 
+def test_a_delivery_larger_than_the_bound_on_answers_is_sent() -> None:
+    stage = Stage()
+    stage.configure()
+    stage.ask("subscribe", topic="t", max_batch_bytes=limits.BATCH_BYTES_MAX)
+    write = stage.channel.write
+
+    def fills_up(data: bytes) -> None:
+        write(data)
+        stage.channel.writable = len(data) < limits.STREAM_BUFFER_HIGH_BYTES
+
+    stage.channel.write = fills_up  # type: ignore[method-assign]
+    stage.write(count=limits.WEBSOCKET_UNREAD_BYTES_MAX // 1_000_000 + 2, data="x" * 1_000_000)
+    stage.settle()
+    assert not stage.channel.closed
+    assert stage.channel.writes[-1].startswith(b"\x81\x7f")
+
+
 def test_a_client_that_reads_now_and_then_is_kept() -> None:
     stage = Stage()
     for _ in range(20):

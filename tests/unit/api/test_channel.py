@@ -344,7 +344,8 @@ async def test_a_channel_is_not_writable_above_the_high_water_mark_until_a_quart
     peer = Peer()
     peer.send(STREAM)
     peer.transport.stuck = True
-    peer.channel.write(b"x" * limits.STREAM_BUFFER_HIGH_BYTES)
+    room = limits.STREAM_BUFFER_HIGH_BYTES - len(b"10000\r\n\r\n")  # its frame counts, too
+    peer.channel.write(b"x" * room)
     assert peer.channel.writable
     peer.channel.write(b"x")
     assert not peer.channel.writable  # at once, not at the end of the turn
@@ -394,6 +395,51 @@ async def test_a_slow_reader_whose_owner_goes_on_writing_is_cut() -> None:
     assert written <= limits.STREAM_BUFFER_BYTES_MAX + 2 * limits.STREAM_BUFFER_HIGH_BYTES
     peer.lose()
     assert peer.owner.calls == ["opened", "closed"]
+
+
+@in_loop
+async def test_a_write_that_begins_while_there_is_room_may_be_of_any_size() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    peer.transport.stuck = True
+    peer.channel.write(b"x" * (3 * limits.STREAM_BUFFER_BYTES_MAX))
+    assert not peer.channel.writable
+    peer.channel.write(b"and a word behind it")
+    await turns(2)
+    assert not peer.transport.aborted
+
+
+@in_loop
+async def test_what_has_left_the_process_is_known() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    await turns(1)
+    head_bytes = peer.channel.left_bytes
+    assert head_bytes == peer.channel.written_bytes == len(peer.transport.sent)
+    peer.transport.stuck = True
+    peer.channel.write(b"x" * 1000)
+    assert peer.channel.written_bytes == head_bytes + len(b"3e8\r\n") + 1000 + len(b"\r\n")
+    await turns(1)
+    assert peer.channel.left_bytes == head_bytes
+    peer.transport.client_reads(400)
+    assert peer.channel.left_bytes == peer.channel.written_bytes - peer.transport.buffered
+
+
+@in_loop
+async def test_a_transport_that_throws_its_buffer_away_has_not_sent_it() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    peer.transport.stuck = True
+    await turns(1)
+    peer.channel.write(b"x" * 1000)
+    await turns(1)
+    left_bytes = peer.channel.left_bytes
+    assert left_bytes < peer.channel.written_bytes
+    peer.transport.buffered = 0
+    peer.transport.aborted = True
+    assert peer.channel.left_bytes == left_bytes
+    peer.lose()
+    assert peer.channel.left_bytes == left_bytes
 
 
 @in_loop

@@ -42,6 +42,14 @@ class FakeChannel:
     def writable(self) -> bool:
         return len(self.sent) < self._full_at
 
+    @property
+    def written_bytes(self) -> int:
+        return len(self.sent)
+
+    @property
+    def left_bytes(self) -> int:
+        return min(len(self.sent), self._full_at)
+
     def write(self, data: bytes) -> None:
         assert not self.closed
         self.sent += data

@@ -82,3 +82,19 @@ def test_a_bomb_is_not_unpacked() -> None:
 def test_an_id_fits_into_a_request_head_however_many_topics_it_has() -> None:
     cursors = {f"{number:03}-{'x' * 40}": 2**53 for number in range(limits.WATCH_TOPICS_MAX)}
     assert len(encode_id(cursors)) < limits.HEADER_BYTES_MAX
+
+
+def test_epochs_do_not_count_as_topics() -> None:
+    cursors = {f"{sign}topic-{number}": number for number in range(limits.PLAIN_ID_TOPICS_MAX) for sign in ("", "$")}
+    text = encode_id(cursors).decode()
+    assert not text.startswith("z.")
+    assert decode_id(text) == cursors
+    assert encode_id({**cursors, "one more": 1}).startswith(b"z.")
+
+
+def test_an_id_fits_into_a_request_head_however_long_the_names_are() -> None:
+    names = [f"{number:03}-".ljust(limits.TOPIC_NAME_CHARS_MAX, "x") for number in range(limits.PLAIN_ID_TOPICS_MAX)]
+    cursors = {f"{sign}{name}": 2**53 for name in names for sign in ("", "$")}
+    text = encode_id(cursors)
+    assert len(text) < limits.HEADER_BYTES_MAX
+    assert decode_id(text.decode()) == cursors

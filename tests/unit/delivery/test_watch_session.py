@@ -35,7 +35,7 @@ def test_a_session_is_found_by_its_id() -> None:
     session = stage.create(a=3)
     assert stage.sessions.find(session.wid) is session
     assert stage.sessions.find("wid_AAAAAAAAAAAAAAAAAAAAAA") is None
-    assert (session.key_digest, session.cursors()) == (b"key", {"a": 3})
+    assert (session.key_digest, session.cursors()) == (b"key", {"a": 3, "$a": 1})
 
 
 def test_a_session_nobody_uses_ends_after_its_time_and_not_before() -> None:
@@ -127,4 +127,12 @@ def test_no_bound_is_no_bound() -> None:
 def test_a_session_goes_back_and_never_forward(cursors: dict[str, int], after: dict[str, int]) -> None:
     session = Stage().create(a=5, b=5)
     session.rewind(cursors)
-    assert session.cursors() == after
+    assert {name: position.cursor for name, position in session.positions.items()} == after
+
+
+def test_a_session_goes_back_to_an_earlier_topic_of_the_name() -> None:
+    session = Stage().create(a=5)
+    session.positions["a"].left(2, 3)
+    session.positions["a"].begin()
+    session.rewind({"a": 900, "$a": 1})
+    assert (session.positions["a"].topic_id, session.positions["a"].cursor) == (1, 900)

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from doubles.fake_channel import FakeChannel
 from doubles.live_stage import LiveStage, read_options
@@ -12,6 +13,8 @@ from topics import limits
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.delivery.watch_stream import WatchStream
+from topics.engine.engine import Write
+from topics.model.record import NewRecord
 
 HEARTBEAT_MS = 15_000
 
@@ -29,13 +32,13 @@ class Stage(LiveStage):
         options = WatchOptions(read_options(own=own), HEARTBEAT_MS, strong=False)
         return self.sessions.create(b"", options, positions)
 
-    def stream(self, session: WatchSession) -> WatchStream:
+    def stream(self, session: WatchSession, resume_from: dict[str, int] | None = None) -> WatchStream:
         return WatchStream(
-            self.engine, self.hub, self.clock, self.sessions, session, self.loop.call_later, self._release
+            self.engine, self.hub, self.clock, self.sessions, session, self.loop.call_later, self._release, resume_from
         )
 
-    def open(self, session: WatchSession) -> tuple[WatchStream, FakeChannel]:
-        stream, channel = self.stream(session), FakeChannel()
+    def open(self, session: WatchSession, resume_from: dict[str, int] | None = None) -> tuple[WatchStream, FakeChannel]:
+        stream, channel = self.stream(session, resume_from), FakeChannel()
         stream.opened(channel)
         return stream, channel
 
@@ -58,7 +61,7 @@ def _parse(frame: str) -> Any:
 
 def record(head_seq: int, from_seq: int = 0) -> Any:
     """Matches a record frame of the topic t that reaches its head."""
-    return ("record", from_seq, head_seq, {"t": head_seq})
+    return ("record", from_seq, head_seq, {"t": head_seq, "$t": 1})
 
 
 def gist(frames: list[Any]) -> list[Any]:
@@ -73,7 +76,7 @@ def test_a_stream_begins_with_its_retry() -> None:
     stage = Stage()
     stage.configure()
     _, channel = stage.open(stage.session("t"))
-    assert stage.frames(channel) == ["retry: 2000", ("caught-up", {"topic": "t", "head_seq": 0}, {"t": 0})]
+    assert stage.frames(channel) == ["retry: 2000", ("caught-up", {"topic": "t", "head_seq": 0}, {"t": 0, "$t": 1})]
 
 
 def test_records_come_with_the_cursors_of_all_topics() -> None:
@@ -84,9 +87,9 @@ def test_records_come_with_the_cursors_of_all_topics() -> None:
     stage.frames(channel)
     stage.write("b", 2)
     ((event, data, cursors),) = stage.frames(channel)
-    assert (event, data["topic"], cursors) == ("record", "b", {"a": 0, "b": 2})
+    assert (event, data["topic"], cursors) == ("record", "b", {"a": 0, "$a": 1, "b": 2, "$b": 2})
     stage.write("a")
-    assert stage.frames(channel)[0][2] == {"a": 1, "b": 2}
+    assert stage.frames(channel)[0][2] == {"a": 1, "$a": 1, "b": 2, "$b": 2}
 
 
 def test_a_tombstone_says_where_reading_goes_on() -> None:
@@ -95,10 +98,10 @@ def test_a_tombstone_says_where_reading_goes_on() -> None:
     stage.write(count=5)
     _, channel = stage.open(stage.session("t"))
     data = {"topic": "t", "reason": "from_seq_too_old", "gap_from": 1, "gap_to": 3, "earliest_seq": 4, "head_seq": 5}
-    assert stage.frames(channel)[1] == ("tombstone", data, {"t": 3})
+    assert stage.frames(channel)[1] == ("tombstone", data, {"t": 3, "$t": 1})
     stage.write(count=3)
     assert [(event, data["reason"], cursors) for event, data, cursors in stage.frames(channel)[:1]] == [
-        ("tombstone", "cap", {"t": 6})
+        ("tombstone", "cap", {"t": 6, "$t": 1})
     ]
 
 
@@ -294,7 +297,7 @@ def test_a_second_stream_ends_the_first() -> None:
     _, new = stage.open(session)
     assert old.closed
     assert stage.released == 1
-    assert stage.frames(new) == ["retry: 2000", ("caught-up", {"topic": "t", "head_seq": 2}, {"t": 2})]
+    assert stage.frames(new) == ["retry: 2000", ("caught-up", {"topic": "t", "head_seq": 2}, {"t": 2, "$t": 1})]
     first.closed()  # the transport reports the loss of the old one
     stage.write()
     assert gist(stage.frames(new)) == [record(3, 2)]
@@ -338,7 +341,11 @@ def test_the_end_of_a_topic_is_told_with_where_the_others_are() -> None:
     stage.frames(channel)
     stage.engine.delete_topic("b")
     assert stage.frames(channel) == [
-        ("topic-deleted", {"topic": "b", "head_seq": 0, "reason": "deleted"}, {"a": 2, "b": 0})
+        (
+            "topic-deleted",
+            {"topic": "b", "head_seq": 0, "reason": "deleted"},
+            {"a": 2, "$a": 1, "b": 0, "$b": 2},
+        )
     ]
     stage.write("a")
     assert [frame[0] for frame in stage.frames(channel)] == ["record"]
@@ -373,13 +380,11 @@ def test_a_client_that_lost_the_tombstone_of_a_recreated_topic_gets_it_again() -
     stream, channel = stage.open(session)
     after = stage.frames(channel)[-1][2]
     stream.closed()
-    assert (before, after) == ({"t": 3}, {"t": 5, "$t": 2})
-    session.rewind(after)
-    stream, channel = stage.open(session)
+    assert (before, after) == ({"t": 3, "$t": 1}, {"t": 5, "$t": 2})
+    stream, channel = stage.open(session, after)
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
     stream.closed()
-    session.rewind(before)
-    _, channel = stage.open(session)
+    _, channel = stage.open(session, before)
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["tombstone", "record", "caught-up"]
 
 
@@ -415,3 +420,117 @@ def test_a_topic_that_is_recreated_while_its_end_waits_for_room() -> None:
     stream.closed()
     _, channel = stage.open(session)
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["tombstone", "record", "caught-up"]
+
+
+# What has left the process
+
+
+def test_a_frame_that_never_left_comes_again() -> None:
+    stage = Stage()
+    stage.configure()
+    session = stage.session("t")
+    stream, channel = stage.open(session)
+    stage.frames(channel)
+    stage.write(count=3)
+    stage.settle()
+    channel.unsent_bytes = 1  # of its last event, the frame with the records
+    stream.closed()
+    _, channel = stage.open(session)
+    assert gist(stage.frames(channel))[1] == record(3)
+
+
+def test_a_frame_of_which_every_byte_has_left_does_not_come_again() -> None:
+    stage = Stage()
+    stage.configure()
+    session = stage.session("t")
+    stream, channel = stage.open(session)
+    stage.frames(channel)
+    stage.write(count=3)
+    stage.settle()
+    stage.write(count=2)
+    stage.settle()
+    channel.unsent_bytes = 1
+    stream.closed()
+    _, channel = stage.open(session)
+    assert gist(stage.frames(channel))[1] == record(5, 3)
+
+
+def test_a_client_that_shows_the_id_of_a_frame_has_it_also_where_that_was_not_known_to_have_left() -> None:
+    stage = Stage()
+    stage.configure()
+    session = stage.session("t")
+    stream, channel = stage.open(session)
+    stage.frames(channel)
+    stage.write(count=3)
+    stage.settle()
+    channel.unsent_bytes = 1
+    stream.closed()
+    _, channel = stage.open(session, {"t": 3, "$t": 1})
+    assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
+    _, channel = stage.open(session, {"t": 4, "$t": 1})  # nobody was told of that
+    assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
+
+
+def test_a_stream_that_takes_over_goes_on_behind_what_the_one_before_has_sent() -> None:
+    stage = Stage()
+    stage.configure()
+    session = stage.session("t")
+    _, old = stage.open(session)
+    stage.frames(old)
+    stage.write(count=2)
+    stage.settle()
+    _, new = stage.open(session, {"t": 1, "$t": 1})
+    assert old.closed
+    assert gist(stage.frames(new))[1] == record(2, 1)
+
+
+def test_a_client_that_reads_slowly_is_not_one_that_does_not_read() -> None:
+    stage = Stage()
+    stage.configure()
+    _, channel = stage.open(stage.session("t"))
+    stage.frames(channel)
+    stage.write(data="x" * 1000)
+    stage.settle()
+    channel.writable = False
+    channel.unsent_bytes = 900
+    stage.write()
+    for _ in range(20):
+        stage.loop.pass_time(limits.SLOW_CONSUMER_TIMEOUT_MS // 2)
+        channel.unsent_bytes -= 1
+        assert not channel.closed
+    stage.loop.pass_time(limits.SLOW_CONSUMER_TIMEOUT_MS + 2 * limits.STREAM_CHECK_MS)
+    assert channel.closed
+
+
+def test_a_batch_is_as_large_as_it_was_asked_to_be_once_it_is_sent() -> None:
+    stage = Stage()
+    stage.configure()
+    lines = Raw(b"[" + b"\n" * 5000 + b"1]")
+    stage.engine.append("t", Write([NewRecord(lines)] * 10))
+    session = stage.session("t")
+    session.options = session.options._replace(read=session.options.read._replace(bytes_max=100_000))
+    _, channel = stage.open(session)
+    stage.settle()
+    frames = [write for write in channel.writes if b"event: record" in write]
+    assert len(frames) == 5
+    assert max(map(len, frames)) < 101_000
+
+
+# Epochs
+
+
+def test_a_new_session_resumed_with_an_old_id_is_told_that_the_topic_was_recreated() -> None:
+    stage = Stage()
+    stage.configure()
+    stage.write(count=10)
+    _, channel = stage.open(stage.session("t"))
+    old_id = stage.frames(channel)[-1][2]
+    stage.engine.delete_topic("t")
+    stage.write(count=20)
+    session = stage.session("t")
+    session.positions["t"].left(old_id["$t"], old_id["t"])
+    _, channel = stage.open(session)
+    frames = stage.frames(channel)
+    assert [frame[0] for frame in frames[1:]] == ["tombstone", "record", "caught-up"]
+    assert frames[1][1]["reason"] == "recreated"
+    assert gist(frames)[2][1:3] == (0, 20)

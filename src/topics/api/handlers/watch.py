@@ -13,7 +13,7 @@ from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOKEN, Parameter, Route
 from topics.clock import Clock
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.hub import CallLater, Hub
-from topics.delivery.watch_session import Position, WatchOptions, WatchSessions
+from topics.delivery.watch_session import Position, WatchOptions, WatchSessions, epoch_of
 from topics.delivery.watch_stream import WatchStream
 from topics.engine.engine import Engine
 from topics.errors import InvalidRequest, NotFound, Unauthorized
@@ -102,9 +102,9 @@ class WatchHandlers:
         release = self._connections.enter(call.key)
         last_event_id = call.request.headers.get(b"last-event-id")
         cursors = decode_id(last_event_id.decode("latin-1")) if last_event_id else None
-        if cursors is not None:
-            session.rewind(cursors)
-        stream = WatchStream(self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release)
+        stream = WatchStream(
+            self._engine, self._hub, self._clock, self._sessions, session, self._call_later, release, cursors
+        )
         return event_stream(stream)
 
 
@@ -115,5 +115,5 @@ def _go_on(positions: dict[str, Position], cursor: str) -> None:
         raise InvalidRequest.in_field("cursor", "is not the id of an event of this server")
     for name, position in positions.items():
         if name in cursors:
-            position.cursor = cursors[name]
-            position.topic_id = cursors.get(f"${name}", position.topic_id)
+            position.left(cursors.get(epoch_of(name), position.topic_id), cursors[name])
+            position.begin()
