@@ -121,6 +121,7 @@ SEGMENTS_OPEN_MAX = 1024
 SEALED_TEXT_NODES_MAX = 16
 COLD_LOADED_BYTES_MAX = 256 * MIB
 COLD_FETCHES_MAX = 4
+COLD_RETRY_S = 1.0  # so long a cold segment that could not be fetched is not asked for again
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64
@@ -242,6 +243,8 @@ ROUTER_SLICE_NS = 1_000_000  # of the loop, before others are let in
 ROUTER_LATE_MS = 1000  # copies made within this time have the $ts of their originals
 ROUTER_RETRY_MS_MIN = 10
 ROUTER_RETRY_MS_MAX = 1000
+ROUTER_STALL_MS_MIN = 1000  # a source that cannot be read is tried again after this, longer each time
+ROUTER_STALL_MS_MAX = 60_000
 ROUTER_REPLAY_RECORDS_MAX = 100_000  # records a router was behind at a checkpoint that a start looks at at once
 METRICS_ROUTERS_MAX = 1000
 

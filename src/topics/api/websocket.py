@@ -182,6 +182,7 @@ class WebSocketConnection:
         self._send(
             {"op": "error", "code": error.code, "message": error.message, "detail": {"topics": [feed.topic.name]}}
         )
+        self._end(CloseCode.INTERNAL_ERROR, "a topic cannot be read any further")
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         self._send(

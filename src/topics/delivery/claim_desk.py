@@ -18,7 +18,7 @@ from topics.delivery.shared_batches import SharedBatches
 from topics.engine.journal import Busy, Commit
 from topics.engine.queues import Claim, Claimer, Job, Queues
 from topics.engine.topic import Topic
-from topics.errors import Throttled, TopicNotFound, TopicsError
+from topics.errors import StorageFailed, Throttled, TopicNotFound, TopicsError
 
 
 class _Waiting:
@@ -117,10 +117,13 @@ class ClaimDesk:
         except Busy as busy:
             self._waiting[topic] = polls + self._waiting.get(topic, [])
             self._due.add(topic)
-            busy.commit.when_done(lambda _: self._pass(topic))
+            busy.when_over(lambda: self._pass(topic), lambda error: self._fail(topic, error))
             return
         except TopicsError as error:
             self._refuse(topic, polls, error)
+            return
+        except OSError as error:
+            self._refuse(topic, polls, StorageFailed(f'queue "{topic.name}" cannot be read: {error}'))
             return
         for poll, claim in zip(polls, claims, strict=False):
             poll.answer.set_result(claim)
@@ -131,9 +134,15 @@ class ClaimDesk:
                 claim.commit.when_done(_pusher(worker, claim.jobs))
         self._set_alarm(topic)
 
+    def _fail(self, topic: Topic, error: TopicsError) -> None:
+        """What a pass waited for will not come."""
+        self._due.discard(topic)
+        self._refuse(topic, self._waiting.pop(topic, []), error)
+
     def _refuse(self, topic: Topic, polls: list[_Waiting], error: TopicsError) -> None:
         for poll in polls:
-            poll.answer.set_exception(error)
+            if not poll.answer.done():
+                poll.answer.set_exception(error)
         if isinstance(error, Throttled):
             # The streams stay: their turn comes when the disk has caught up.
             self._call_later(error.retry_after_s, lambda: self.changed(topic))

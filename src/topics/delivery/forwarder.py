@@ -4,6 +4,8 @@ A write only marks its source. On a later turn the topics it is copied to are se
 each; under pressure they stand one band lower. One that is full is asked again after a while, longer each time.
 """
 
+import logging
+
 from topics import limits
 from topics.clock import Clock
 from topics.delivery.governor import Governor
@@ -12,6 +14,8 @@ from topics.delivery.scheduler import BAND_FLOORS, Scheduler
 from topics.engine.engine import Engine
 from topics.engine.forwarding import Outcome
 from topics.engine.topic import Topic
+
+log = logging.getLogger("topics.routers")
 
 _BAND = BAND_FLOORS[1] - BAND_FLOORS[0]
 
@@ -25,6 +29,8 @@ class Forwarder:
         self._sources: dict[Topic, None] = {}
         self._ready: Scheduler[Topic] = Scheduler(self._priority)
         self._pauses_ms: dict[Topic, int] = {}
+        self._asked_again: set[Topic] = set()  # a timer runs for these
+        self._stalled: set[Topic] = set()  # it is in the server's log that nothing is copied into these
         self._scheduled = True  # not before `start`
         self._stopped = False
 
@@ -75,18 +81,34 @@ class Forwarder:
         outcome = self._engine.forward(dest, limits.ROUTER_BATCH_RECORDS_MAX)
         if outcome is Outcome.MORE:
             self._ready.mark(dest, now_ms)
-        if outcome is Outcome.FULL:
+        if outcome is Outcome.STALLED:
+            self._note_stall(dest)
+        elif outcome is not Outcome.HELD and dest in self._stalled:
+            self._stalled.discard(dest)
+            log.warning('routers copy into topic "%s" again', dest.name)
+        if outcome is Outcome.FULL or outcome is Outcome.STALLED:
             self._ask_again_later(dest)
         elif outcome is not Outcome.HELD:
             self._pauses_ms.pop(dest, None)
 
+    def _note_stall(self, dest: Topic) -> None:
+        stall = self._engine.router_stall(dest)
+        if dest not in self._stalled and stall is not None:
+            self._stalled.add(dest)
+            log.error('nothing is copied into topic "%s", and that is tried again: %s', dest.name, stall.reason)
+
     def _ask_again_later(self, dest: Topic) -> None:
         pause_ms = min(2 * self._pauses_ms.get(dest, 0) or limits.ROUTER_RETRY_MS_MIN, limits.ROUTER_RETRY_MS_MAX)
         self._pauses_ms[dest] = pause_ms
+        if dest in self._asked_again:
+            return  # one timer a topic, however often its sources are written to meanwhile
+        self._asked_again.add(dest)
 
         def again() -> None:
+            self._asked_again.discard(dest)
             if dest.deleted or not dest.inbound:
                 self._pauses_ms.pop(dest, None)
+                self._stalled.discard(dest)
                 return
             self._ready.mark(dest, self._clock.now_ms())
             if not self._scheduled:

@@ -72,8 +72,10 @@ class LongPolls:
                 remaining_ns = deadline_ns - self._clock.monotonic_ns()
                 if batch.fragments or batch.gap is not None or remaining_ns <= 0 or self._released:
                     return batch
-                from_seq = batch.next_from_seq
-                if from_seq < topic.log.head_seq:
+                if batch.next_from_seq >= options.to_seq:
+                    return batch  # there is nothing left for it, now or later
+                moved, from_seq = batch.next_from_seq > from_seq, batch.next_from_seq
+                if moved and from_seq < topic.log.head_seq:
                     # The window held only the reader's own records: look on, but let others in first.
                     await asyncio.sleep(0)
                     continue

@@ -13,7 +13,7 @@ from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
 from topics.engine.topic import Topic
-from topics.errors import TopicsError
+from topics.errors import StorageFailed, TopicsError
 from topics.model.gap import Gap, GapReason
 from topics.model.read_options import ReadOptions
 
@@ -37,7 +37,7 @@ class Sink(Protocol):
     def topic_deleted(self, feed: "Feed", head_seq: int) -> None: ...
 
     def failed(self, feed: "Feed", error: TopicsError) -> None:
-        """The topic cannot be read any further; its feed is over."""
+        """The topic cannot be read any further: says so, and ends the connection."""
         ...
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
@@ -116,18 +116,26 @@ class Subscriber:
                     return
             except Busy as busy:
                 # It reads from the cold tier; the others go on meanwhile.
-                busy.commit.when_done(lambda _: self._again(topic))
+                busy.when_over(lambda: self._again(topic), lambda error: self._fail(feed, error))
                 return
             except TopicsError as error:
-                # A damaged segment. This topic ends here; the others, and the other watchers, go on.
-                self.remove(topic)
-                self._sink.failed(feed, error)
+                self._fail(feed, error)
+                return
+            except OSError as error:
+                self._fail(feed, StorageFailed(f'topic "{topic.name}" cannot be read: {error}'))
                 return
         self._hub.changed(topic)
 
     def _again(self, topic: Topic) -> None:
         if not self._closed:
             self._hub.changed(topic)
+
+    def _fail(self, feed: Feed, error: TopicsError) -> None:
+        """A segment is damaged, or not to be had. Asking again would find the same, at once and for ever: the client is
+        told, and its connection ends. The other watchers go on."""
+        if self.feeds.get(feed.topic) is feed:
+            self.remove(feed.topic)
+            self._sink.failed(feed, error)
 
     def _deliver(self, feed: Feed, shared: SharedBatches) -> bool:
         """Sends the next batch; True when there may be more."""

@@ -106,7 +106,7 @@ class WatchStream(EventStream):
         self._tell_deleted(feed.topic.name, head_seq)
 
     def failed(self, feed: Feed, error: TopicsError) -> None:
-        self.write(sse.error_event(500, error.message, topics=[feed.topic.name]))
+        self.fail(500, error.message, topics=[feed.topic.name])
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
         self.write(

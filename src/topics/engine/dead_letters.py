@@ -64,11 +64,8 @@ class DeadLetters:
         dead_letters: bool,
         create: bool,
     ) -> None:
-        def again(commit: Commit) -> None:
-            if commit.error is not None:
-                fail(commit.error)
-            else:
-                self._begin(source, records, dest_name, done, dead_letters=dead_letters, create=create)
+        def again() -> None:
+            self._begin(source, records, dest_name, done, dead_letters=dead_letters, create=create)
 
         def fail(error: TopicsError) -> None:
             self._stay(source, records, dead_letters=dead_letters)
@@ -90,14 +87,17 @@ class DeadLetters:
                 if not create:
                     raise TopicNotFound(dest_name)
                 self._flow.await_open(dest_name)
-                _then(self._topics.create(self._topics.new(dest_name, TopicConfigPatch()), exchange=True), again)
+                created = self._topics.create(self._topics.new(dest_name, TopicConfigPatch()), exchange=True)
+                if created is not None:
+                    raise Busy(created)
+                again()
                 return
             self._flow.await_open(source.name, dest_name)
             if dead_letters:
                 records = self._keep_back_what_does_not_fit(source, dest, records)
             commit = self._submit(source, dest, records, dead_letters=dead_letters)
         except Busy as busy:
-            busy.commit.when_done(again)
+            busy.when_over(again, fail)
             return
         except TopicsError as error:
             fail(error)

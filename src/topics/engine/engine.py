@@ -74,6 +74,7 @@ class Engine:
         self.page_of_routers = routers.page
         self.delete_router = routers.delete
         self.forward = forwarding.forward
+        self.router_stall = forwarding.stall_of
         self.catch_up = forwarding.catch_up
         self.forward_pending = forwarding.forward_pending
 

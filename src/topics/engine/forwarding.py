@@ -8,6 +8,7 @@ have a time of their own, copies behind originals that were deleted uncopied, se
 
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
 from topics import limits
 from topics.engine import copies, log_reading
@@ -32,6 +33,15 @@ class Outcome(Enum):
     MORE = auto()
     FULL = auto()  # the dest takes no more for now: try again later
     HELD = auto()  # an operation is under way; `on_forwardable` is called when it is over
+    STALLED = auto()  # the source cannot be read; it is tried again after a while
+
+
+class Stall(NamedTuple):
+    """Why nothing is copied into a topic, and when that is tried again."""
+
+    reason: str
+    pause_ms: int
+    retry_at_ms: int
 
 
 class Forwarding:
@@ -41,6 +51,10 @@ class Forwarding:
         self._limits = bounds
         self._asked: tuple[Topic, int, int, int, int] | None = None
         self._run = Run(0, (), Columns((), (), (), (), ()))
+        self._stalls: dict[Topic, Stall] = {}  # by dest
+
+    def stall_of(self, dest: Topic) -> Stall | None:
+        return self._stalls.get(dest)
 
     def await_routers(self) -> None:
         self._flow.await_open(ALL_ROUTERS)
@@ -85,6 +99,9 @@ class Forwarding:
         closed = self._flow.closed
         if closed and (dest.name in closed or source.name in closed):
             return Outcome.HELD
+        stall = self._stalls.get(dest)
+        if stall is not None and self._flow.clock.now_ms() < stall.retry_at_ms:
+            return Outcome.STALLED
         try:
             self._flow.admit(dest)
         except TopicsError:
@@ -96,13 +113,30 @@ class Forwarding:
             run = self._run_after(source, cursor, records_max)
         except Busy as busy:
             # It is on the cold tier.
-            busy.commit.when_done(lambda _: self._state.on_forwardable(source))
+            busy.when_over(
+                lambda: self._state.on_forwardable(source), lambda error: self._stall(dest, source, error.message)
+            )
             return Outcome.HELD
-        except TopicsError:
-            return Outcome.FULL  # a damaged segment: whoever reads the source is told
+        except TopicsError as error:
+            self._stall(dest, source, error.message)
+            return Outcome.STALLED
+        except OSError as error:
+            self._stall(dest, source, str(error))
+            return Outcome.STALLED
+        if stall is not None:
+            del self._stalls[dest]
         if source.in_flight and not self._stays(source, cursor, run):
             return Outcome.HELD
         return self._copy(dest, source, routers, run)
+
+    def _stall(self, dest: Topic, source: Topic, reason: str) -> None:
+        """A segment of the source is damaged, or not to be had: asking at once would find the same."""
+        self._stalls = {topic: stall for topic, stall in self._stalls.items() if not topic.deleted}
+        before = self._stalls.get(dest)
+        pause_ms = limits.ROUTER_STALL_MS_MIN if before is None else 2 * before.pause_ms
+        pause_ms = min(pause_ms, limits.ROUTER_STALL_MS_MAX)
+        self._stalls[dest] = Stall(reason, pause_ms, self._flow.clock.now_ms() + pause_ms)
+        self._state.on_forwardable(source)
 
     def _copy(self, dest: Topic, source: Topic, routers: tuple[Router, ...], run: Run) -> Outcome:
         through_seq, seqs, columns = run

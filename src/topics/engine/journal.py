@@ -40,11 +40,23 @@ class Commit:
 
 
 class Busy(Exception):
-    """The answer depends on something that is not durable yet. Wait for `commit`, then call again."""
+    """The answer depends on something that is not durable yet, or not at hand. Wait for `commit`, then call again; but
+    where it failed, asking again would find the same: whoever waits has to be told."""
 
     def __init__(self, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
+
+    def when_over(self, again: Callable[[], None], failed: Callable[[TopicsError], None]) -> None:
+        """For who cannot wait: makes one of the calls when it is over."""
+
+        def over(commit: Commit) -> None:
+            if commit.error is None:
+                again()
+            else:
+                failed(commit.error)
+
+        self.commit.when_done(over)
 
 
 class Journal(Protocol):

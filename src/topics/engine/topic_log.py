@@ -18,6 +18,7 @@ from contextlib import suppress
 from topics import limits
 from topics.engine.block import AnyBlock, Block
 from topics.engine.journal import Busy
+from topics.errors import TopicsError
 from topics.model.gap import GapReason, LostRange
 from topics.model.record import Batch
 from topics.model.tag_match import TagMatch
@@ -293,5 +294,5 @@ class TopicLog:
 
 
 def _fetch(block: AnyBlock) -> None:
-    with suppress(Busy):
+    with suppress(Busy, TopicsError):  # one that cannot be had is told to those who read it
         block.prepare()

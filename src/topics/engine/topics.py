@@ -180,7 +180,7 @@ class Topics:
             if through_seq:
                 self._flow.admit(topic)
         except Busy as busy:
-            busy.commit.when_done(lambda _: self.evict_cold(topic))
+            busy.when_over(lambda: self.evict_cold(topic), lambda error: None)  # as if it were damaged
             return
         except TopicsError:
             return  # damaged, or the disk failed: whoever reads or writes is told

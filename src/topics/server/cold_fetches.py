@@ -21,9 +21,13 @@ class ColdFetches:
         self._loop = loop
         self._threads = ThreadPoolExecutor(limits.COLD_FETCHES_MAX, thread_name_prefix="cold")
         self._under_way: dict[Key, Commit] = {}
+        self._failed: dict[Key, TopicsError] = {}  # of late
 
     def fetch(self, key: Key, job: Callable[[], SegmentReader]) -> NoReturn:
-        """Raises `Busy` with what to wait for. Who comes while a segment is fetched waits for the same fetch."""
+        """Raises `Busy` with what to wait for. Who comes while a segment is fetched waits for the same fetch; who comes
+        soon after it could not be is told the same."""
+        if key in self._failed:
+            raise self._failed[key].with_traceback(None)
         commit = self._under_way.get(key)
         if commit is None:
             commit = self._under_way[key] = Commit()
@@ -45,4 +49,6 @@ class ColdFetches:
         finally:
             if error is not None:
                 log.error("%s", error.message)
+                self._failed[key] = error
+                self._loop.call_later(limits.COLD_RETRY_S, self._failed.pop, key, None)
             commit.resolve(error, 0)

@@ -104,6 +104,10 @@ class RouterResponse(Struct, kw_only=True):
     forwarded_total: int
     lag: Annotated[int, Meta(description="Extension. Seqs of the source that are still to be dealt with.")]
     performance: Performance
+    stalled: Annotated[
+        str | UnsetType,
+        Meta(description="Extension. Why nothing is copied now: the source cannot be read. It is tried again."),
+    ] = UNSET
 
 
 class RouterSummary(Struct):

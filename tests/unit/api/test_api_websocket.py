@@ -12,6 +12,7 @@ from websockets.protocol import Protocol, Side, State
 from doubles.fake_channel import FakeChannel
 from doubles.live_stage import LiveStage
 from doubles.manual_journal import ManualJournal
+from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.api.auth import ANYBODY, Key, Scope
 from topics.api.handlers.websocket import check_handshake
@@ -536,3 +537,17 @@ def test_a_bad_handshake_is_refused(headers: dict[bytes, bytes]) -> None:
 def test_a_handshake_that_offers_no_upgrade_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         handshake(HEADERS, offers_upgrade=False)
+
+
+def test_a_topic_that_cannot_be_read_is_told_once_and_ends_the_connection() -> None:
+    stage = Stage()
+    topic = stage.configure()
+    stage.write(count=6)
+    block = make_unreadable(topic.log, stage.loop)
+    stage.send("subscribe", topic="t", from_seq=0)
+    stage.settle()
+    _, told, closing = stage.events()
+    frame = json.loads(told.data)
+    assert closing.opcode is Opcode.CLOSE
+    assert (frame["op"], frame["code"], frame["detail"]) == ("error", "storage_failed", {"topics": ["t"]})
+    assert (stage.channel.closed, stage.close_code, block.fetches) == (True, CloseCode.INTERNAL_ERROR, 1)

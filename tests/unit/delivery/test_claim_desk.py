@@ -11,6 +11,7 @@ import pytest
 from doubles.fake_channel import FakeChannel
 from doubles.live_stage import LiveStage
 from doubles.manual_journal import ManualJournal
+from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.engine.journal import Journal
@@ -329,3 +330,26 @@ def test_a_claim_whose_client_has_gone_takes_no_job() -> None:
 
     asyncio.run(main())
     assert stage.counts() == (1, 0, 0)
+
+
+def test_a_job_that_cannot_be_read_is_told_once_to_streams_and_claims() -> None:
+    stage = Stage(claim_jitter_ms=10)
+    topic = stage.queue()
+    stage.write(count=6)
+    block = make_unreadable(topic.log, stage.loop)
+    _, channel = stage.open()
+
+    async def story() -> None:
+        claim = asyncio.ensure_future(stage.desk.claim(topic, Claimer("w", 1, 1000)))
+        await asyncio.sleep(0)
+        stage.loop.pass_time(10)
+        with pytest.raises(StorageFailed):
+            await claim
+
+    asyncio.run(story())
+    assert stage.frames(channel)[-1] == ("error", 503)
+    assert (channel.closed, block.fetches) == (True, 1)
+    block.error = None
+    _, channel = stage.open()
+    stage.loop.pass_time(10)
+    assert stage.frames(channel)[-2:] == [1, 2]

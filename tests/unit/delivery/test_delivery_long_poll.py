@@ -309,3 +309,27 @@ def test_a_poll_waits_for_records_that_have_to_be_fetched(at: Polls, error: Stor
         with pytest.raises(StorageFailed):
             at.run(story())
     assert not at.hub._watchers
+
+
+@pytest.mark.parametrize("to_seq", [3, 4, 5])
+def test_a_poll_that_has_come_to_its_last_seq_does_not_wait(at: Polls, to_seq: int) -> None:
+    """Own records up to there, others behind it: nothing that could come is for this reader."""
+    at.write("me", "me", "me", "me", "me", None, None)
+    started_ms = at.clock.now_ms()
+    reads = 0
+    read = at.engine.read
+
+    def counting(name: str, from_seq: int, options: ReadOptions) -> tuple[Topic, ReadBatch]:
+        nonlocal reads
+        reads += 1
+        return read(name, from_seq, options)
+
+    at.engine.read = counting
+
+    async def story() -> ReadBatch:
+        return await at.poll(options=OWN._replace(to_seq=to_seq))
+
+    batch = at.run(story())
+    assert (batch.fragments, batch.next_from_seq) == ([], to_seq)
+    assert at.clock.now_ms() == started_ms
+    assert reads == 3 if to_seq == 5 else 2

@@ -3,6 +3,7 @@
 import pytest
 
 from doubles.live_stage import LiveStage
+from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.delivery.forwarder import Forwarder
 from topics.model.router import RouterSettings
@@ -130,3 +131,49 @@ def test_under_pressure_copies_are_made_all_the_same(at: Stage) -> None:
     at.write("a")
     at.loop.pass_time(100)
     assert at.head("b") == 1
+
+
+def test_a_source_that_cannot_be_read_is_tried_again_after_longer_and_longer_pauses(
+    at: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    at.route("a", "b")
+    at.route("c", "d")
+    at.write("a", 6)
+    block = make_unreadable(at.engine.topic("a").log, at.loop)
+    for _ in range(60):
+        at.loop.pass_time(1000)
+        at.write("a")  # a write to the source asks for no fetch
+        at.write("c")
+    at.settle()
+    assert (at.head("b"), at.head("d")) == (0, 60)
+    assert block.fetches < 10
+    dest = at.engine.find_topic("b")
+    assert dest is not None
+    stall = at.engine.router_stall(dest)
+    assert stall is not None
+    assert stall.reason == "the cold tier cannot be read"
+    block.error = None
+    at.loop.pass_time(limits.ROUTER_STALL_MS_MAX + limits.ROUTER_RETRY_MS_MAX)
+    assert at.head("b") == 66
+    assert at.engine.router_stall(dest) is None
+    assert [entry.levelname for entry in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_a_full_topic_has_one_timer_however_often_its_source_is_written_to(at: Stage) -> None:
+    at.configure("b", cap_records=1, discard="reject")
+    at.route("a", "b")
+    for _ in range(500):
+        at.write("a")
+        at.loop.pass_time(10)
+    asked = len(at.loop.delays_s)
+    at.loop.pass_time(60_000)
+    assert len(at.loop.delays_s) - asked < 3 * 60
+
+
+def test_a_cap_that_reaches_into_a_tier_that_is_gone_does_not_ask_for_it_again_and_again(at: Stage) -> None:
+    topic = at.configure("a", cap_records=6)
+    at.write("a", 6)
+    block = make_unreadable(topic.log, at.loop)
+    at.write("a", 3)
+    at.settle()
+    assert block.fetches == 1

@@ -1,10 +1,14 @@
 """One connection's subscriptions: what is sent for each topic, and what is held back."""
 
+import pytest
+
 from doubles.live_stage import LiveStage, read_options
 from doubles.manual_journal import ManualJournal
+from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
+from topics.engine.block import Block
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed, TopicsError
@@ -434,3 +438,34 @@ def test_a_reading_that_comes_too_late_wakes_nobody() -> None:
     commit.resolve(None, 0)
     assert stage.seen() == []
     assert stage.hub.ready_depth == 0
+
+
+def test_a_segment_that_cannot_be_had_is_told_once_and_the_others_go_on() -> None:
+    stage = Stage()
+    topic = stage.configure()
+    stage.write(count=6)
+    block = make_unreadable(topic.log, stage.loop)
+    stage.subscribe(topic)
+    other = RecordingSink()
+    Subscriber(stage.engine, stage.hub, other).add(Feed(topic, 6, read_options()))
+    assert stage.seen() == [("failed", "t", "the cold tier cannot be read")]
+    assert block.fetches == 1
+    stage.write()
+    assert stage.seen() == []
+    assert other.seen == [("caught_up", "t", 6), ("records", "t", 6, 7, 7)]
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    topic = stage.configure()
+    stage.write(count=6)
+    stage.subscribe(topic)
+    other = RecordingSink()
+    Subscriber(stage.engine, stage.hub, other).add(Feed(topic, 6, read_options()))
+
+    def no_files_left(block: Block, chosen: object, options: object) -> list[bytes]:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Block, "render", no_files_left)
+    assert [seen[0] for seen in stage.seen()] == ["failed"]
+    assert other.seen == [("caught_up", "t", 6)]

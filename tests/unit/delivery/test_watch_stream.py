@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from doubles.fake_channel import FakeChannel
 from doubles.live_stage import LiveStage, read_options
+from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.delivery.cursor_ids import decode_id
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
@@ -534,3 +535,18 @@ def test_a_new_session_resumed_with_an_old_id_is_told_that_the_topic_was_recreat
     assert [frame[0] for frame in frames[1:]] == ["tombstone", "record", "caught-up"]
     assert frames[1][1]["reason"] == "recreated"
     assert gist(frames)[2][1:3] == (0, 20)
+
+
+def test_a_topic_that_cannot_be_read_is_told_once_and_ends_the_stream() -> None:
+    stage = Stage()
+    topic = stage.configure()
+    stage.write(count=6)
+    block = make_unreadable(topic.log, stage.loop)
+    session = stage.session("t")
+    _, channel = stage.open(session)
+    (_, (event, data, cursors)) = stage.frames(channel)
+    assert (event, data["code"], data["topics"], cursors) == ("error", 500, ["t"], None)
+    assert (channel.closed, stage.released, block.fetches) == (True, 1, 1)
+    block.error = None
+    _, channel = stage.open(session)
+    assert gist(stage.frames(channel))[1] == record(6)

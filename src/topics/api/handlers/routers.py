@@ -78,6 +78,7 @@ class RouterHandlers:
         router = self._engine.router(call.name)
         call.key.require_endpoints_of(router.name, router.source.name, router.dest.name)
         settings = router.settings
+        stall = self._engine.router_stall(router.dest)
         reply = RouterResponse(
             router=router.name,
             source=router.source.name,
@@ -90,6 +91,7 @@ class RouterHandlers:
             forwarded_total=router.forwarded_total,
             lag=router.lag,
             performance=call.performance(),
+            stalled=UNSET if stall is None else stall.reason,
         )
         return Response(200, encode(reply))
 
