@@ -18,7 +18,8 @@ JSON = b"application/json"
 class Request(Struct, gc=False):
     """One complete HTTP request. `headers` has lower-case names; of a repeated header the first counts.
 
-    `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not.
+    `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not. `waits`, which the
+    application sets: the answer waits for something to happen, and whoever may be gone by then is not to get it.
     """
 
     method: bytes
@@ -30,6 +31,7 @@ class Request(Struct, gc=False):
     request_id: str = ""
     http_1_0: bool = False
     offers_upgrade: bool = False
+    waits: bool = False
 
 
 class Response(Struct, gc=False):

@@ -58,6 +58,7 @@ class HttpProtocol(asyncio.Protocol):
         "_continue_due",
         "_coroutine",
         "_discarded_bytes",
+        "_half_closed",
         "_hand_over_due",
         "_intake",
         "_last_ns",
@@ -68,6 +69,7 @@ class HttpProtocol(asyncio.Protocol):
         "_reader",
         "_state",
         "_task",
+        "_task_request",
         "_transport",
         "_unsent_bytes",
         "_writing_paused",
@@ -100,7 +102,9 @@ class HttpProtocol(asyncio.Protocol):
         self._blocked = False  # = a task runs, writing is paused or a hand-over is due
         self._hand_over_due: tuple[HandOver, Wire] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._task_request: Request | None = None
         self._coroutine: Coroutine[Any, Any, Response] | None = None
+        self._half_closed = False  # the client sends no more, and may wait for answers still
         self._writing_paused = False
 
         self._out: list[bytes] = []
@@ -153,15 +157,24 @@ class HttpProtocol(asyncio.Protocol):
             self._intake.append(data)
         self._proceed()
 
-    def eof_received(self) -> None:
-        """The client is gone, or has shut its side, which looks the same: nobody waits for an answer.
+    def eof_received(self) -> bool:
+        """The client is gone, or has shut its side, which looks the same. What it has asked for is answered, unless the
+        answer waits for something that may never come; the transport stays open that long.
 
-        Returning None makes the transport close once what is already written has been sent.
+        Returning False makes the transport close once what is already written has been sent.
         """
+        if self._half_closed:
+            return True
         self.flush()
+        request = self._task_request
+        waits = self._hand_over_due is not None or (request is not None and request.waits)
+        if self._state == OPEN and self._blocked and not waits:
+            self._half_closed = True
+            return True
         self._drop_work()
         self._state = CLOSED
         self._expect_drain()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._drop_work()
@@ -259,7 +272,12 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._coroutine = answer
         self._blocked = True
+        self._task_request = request
         self._task = asyncio.get_running_loop().create_task(self._answer_later(request, answer, connection))
+        if self._half_closed and request.waits:
+            self.flush()
+            self._drop_work()
+            self._close()
 
     async def _answer_later(
         self, request: Request, answer: Response | Coroutine[Any, Any, Response], connection: bytes
@@ -280,7 +298,7 @@ class HttpProtocol(asyncio.Protocol):
             if isinstance(response, HandOver):
                 self._decline(response.owner)
             return
-        self._task = self._coroutine = None
+        self._task = self._coroutine = self._task_request = None
         self._blocked = self._writing_paused
         self._last_ns = self._clock.monotonic_ns()
         if isinstance(response, HandOver):
@@ -387,9 +405,16 @@ class HttpProtocol(asyncio.Protocol):
         if self._state != OPEN:
             return
         if self._hand_over_due is not None:
-            self._hand_over(*self._hand_over_due)
+            if self._half_closed:
+                self._decline(self._hand_over_due[0].owner)
+                self._close()
+            else:
+                self._hand_over(*self._hand_over_due)
             return
         self.flush()
+        if self._half_closed and not self._blocked:
+            self._close()
+            return
         if self._blocked:
             # With nothing queued reading goes on, so that a client that hangs up is noticed.
             if self._queue or self._intake.unparsed:
@@ -423,7 +448,8 @@ class HttpProtocol(asyncio.Protocol):
         """
         self.flush()
         transport = self._transport
-        linger = (self._linger or self._reader.stage in (HEAD, BODY)) and transport.can_write_eof()
+        linger = self._linger or self._reader.stage in (HEAD, BODY)
+        linger = linger and not self._half_closed and transport.can_write_eof()
         self._reader.stop()
         self._queue.clear()
         self._intake.clear()
@@ -440,7 +466,7 @@ class HttpProtocol(asyncio.Protocol):
     def _drop_work(self) -> None:
         """Nobody waits for the answers any more."""
         task, coroutine = self._task, self._coroutine
-        self._task = self._coroutine = None
+        self._task = self._coroutine = self._task_request = None
         if task is not None:
             task.cancel()
             # A task cancelled before its first step never gets to await the handler.

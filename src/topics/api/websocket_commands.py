@@ -66,6 +66,7 @@ class WebSocketCommands:
         self._channel: Channel | None = None  # for its reading side only
         self._waiting: deque[bytes] = deque()
         self._busy = False
+        self._no_room_since_ns: int | None = None  # the command that is first waits for the disk to catch up
 
     def opened(self, channel: Channel) -> None:
         self._channel = channel
@@ -95,8 +96,10 @@ class WebSocketCommands:
             if self._channel is not None:
                 self._channel.pause_reading()  # what comes meanwhile waits with the client, not here
             self._spawn(self._ask_again(message, busy))
+            return
         except TopicsError as error:
             self._refuse(request_id_of(message), error)
+        self._no_room_since_ns = None
 
     async def _ask_again(self, message: bytes, busy: Busy) -> None:
         try:
@@ -161,7 +164,7 @@ class WebSocketCommands:
         try:
             appended = self._engine.append(command.topic, write_of(command, command.idempotency_key))
         except Throttled as error:
-            if command.disable_backpressure and waits_for_room(error):
+            if command.disable_backpressure and waits_for_room(error) and not self._waited_long_enough(began_ns):
                 raise Busy(self._later_again()) from None
             raise
         commit = appended.commit
@@ -178,6 +181,11 @@ class WebSocketCommands:
             commit.when_done(
                 lambda done: acknowledge() if done.error is None else self._refuse(command.request_id, done.error)
             )
+
+    def _waited_long_enough(self, now_ns: int) -> bool:
+        if self._no_room_since_ns is None:
+            self._no_room_since_ns = now_ns
+        return now_ns - self._no_room_since_ns > limits.BACKPRESSURE_WAIT_MS_MAX * 1_000_000
 
     def _later_again(self) -> Commit:
         """For a writer that would rather wait than be refused: done when it is time to look for room again."""

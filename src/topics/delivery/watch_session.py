@@ -4,11 +4,13 @@ A session ends `SESSION_TTL_MS` after its last stream has gone. One with an open
 """
 
 import secrets
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock, monotonic_ms
+from topics.delivery.cursor_ids import encode_id
 from topics.errors import Throttled
 from topics.model.read_options import ReadOptions
 
@@ -36,7 +38,6 @@ class Position:
         self.cursor = cursor
 
     def begin(self) -> None:
-        """A new stream: what the one before it wrote and never sent was never said."""
         self.told_id = self.topic_id
         self.told = self.cursor
 
@@ -53,7 +54,7 @@ class WatchOptions(NamedTuple):
 
 
 class WatchSession:
-    __slots__ = ("close_stream", "key_digest", "last_access_ms", "options", "positions", "wid")
+    __slots__ = ("_unsettled", "close_stream", "key_digest", "last_access_ms", "options", "positions", "wid")
 
     def __init__(self, wid: str, key_digest: bytes, options: WatchOptions, positions: dict[str, Position]) -> None:
         self.wid = wid
@@ -61,6 +62,8 @@ class WatchSession:
         self.options = options
         self.positions = positions
         self.last_access_ms = 0
+        # Of its stream, written and not known to have left: (bytes written by then, whose position, topic, cursor).
+        self._unsettled: deque[tuple[int, Position, int, int]] = deque()
         self.close_stream: Callable[[], None] | None = None  # of the stream that is open, if any
 
     def cursors(self) -> dict[str, int]:
@@ -70,6 +73,27 @@ class WatchSession:
             cursors[name] = position.told
             cursors[epoch_of(name)] = position.told_id
         return cursors
+
+    def event_id(self) -> bytes:
+        return encode_id(self.cursors())
+
+    def begin(self) -> None:
+        """A new stream: what the one before it wrote and never sent was never said."""
+        self._unsettled.clear()
+        for position in self.positions.values():
+            position.begin()
+
+    def wrote(self, position: Position, written_bytes: int) -> int:
+        """Its stream has written an event that says where it is. Returns how many are not known to have left."""
+        self._unsettled.append((written_bytes, position, position.told_id, position.told))
+        return len(self._unsettled)
+
+    def settle(self, left_bytes: int) -> None:
+        """Moves to where the events say that have left the process."""
+        unsettled = self._unsettled
+        while unsettled and unsettled[0][0] <= left_bytes:
+            _, position, topic_id, cursor = unsettled.popleft()
+            position.left(topic_id, cursor)
 
     def rewind(self, cursors: dict[str, int]) -> None:
         """Goes back to where the client says it was; never beyond what it was told."""

@@ -4,13 +4,11 @@ Ends also when another stream takes the session over. The session stays, with it
 an event have left the process, never before: a frame that a connection took along half sent comes again.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from topics import limits
 from topics.clock import Clock
 from topics.delivery import sse
-from topics.delivery.cursor_ids import encode_id
 from topics.delivery.event_stream import EventStream
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import SharedBatch
@@ -42,8 +40,6 @@ class WatchStream(EventStream):
         positions = list(session.positions.values())
         self._single = positions[0] if len(positions) == 1 else None
         self._resume_from = resume_from
-        # Written, and not known to have left: (bytes written by then, whose position, its topic, its cursor).
-        self._unsettled: deque[tuple[int, Position, int, int]] = deque()
 
     # The connection
 
@@ -54,8 +50,7 @@ class WatchStream(EventStream):
         session.close_stream = self.end
         if self._resume_from is not None:
             session.rewind(self._resume_from)
-        for position in session.positions.values():
-            position.begin()
+        session.begin()
         for name, position in session.positions.items():
             self._subscribe(name, position)
 
@@ -63,8 +58,8 @@ class WatchStream(EventStream):
         self._subscriber.drained()
 
     def stopped(self) -> None:
-        self._settle()
-        self._unsettled.clear()
+        if self._outlet is not None:
+            self._session.settle(self._outlet.left_bytes)
         self._subscriber.close()
         if self._session.close_stream == self.end:
             self._session.close_stream = None
@@ -77,14 +72,14 @@ class WatchStream(EventStream):
         single = self._single
         if single is None:
             position = self._tell(feed)
-            text = b"id: %b\n%b" % (self._id(), sse.record_event(feed, shared, from_seq, head_seq))
+            text = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
         else:
             position = single
             single.tell(feed.topic.topic_id, feed.cursor)
             key = ("sse-single", from_seq)
             known = shared.texts.get(key)
             if known is None:
-                known = b"id: %b\n%b" % (self._id(), sse.record_event(feed, shared, from_seq, head_seq))
+                known = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
                 shared.texts[key] = known
             text = known
         self._write_positioned(text, position)
@@ -95,12 +90,12 @@ class WatchStream(EventStream):
             reason = "from_seq_too_old"
         data = sse.tombstone_data(feed.topic.name, gap, reason, earliest_seq, head_seq)
         position = self._tell(feed)
-        self._write_positioned(sse.event(b"tombstone", data, self._id()), position)
+        self._write_positioned(sse.event(b"tombstone", data, self._session.event_id()), position)
 
     def caught_up(self, feed: Feed, head_seq: int) -> None:
         data = b'{"topic":"%b","head_seq":%d}' % (feed.topic.name.encode(), head_seq)
         position = self._tell(feed)
-        self._write_positioned(sse.event(b"caught-up", data, self._id()), position)
+        self._write_positioned(sse.event(b"caught-up", data, self._session.event_id()), position)
 
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
         self._tell_deleted(feed.topic.name, head_seq)
@@ -128,7 +123,7 @@ class WatchStream(EventStream):
 
     def _tell_deleted(self, name: str, head_seq: int) -> None:
         data = b'{"topic":"%b","head_seq":%d,"reason":"deleted"}' % (name.encode(), head_seq)
-        self.write(sse.event(b"topic-deleted", data, self._id()))
+        self.write(sse.event(b"topic-deleted", data, self._session.event_id()))
 
     def _tell(self, feed: Feed) -> Position:
         """The next event says where the feed is."""
@@ -136,24 +131,10 @@ class WatchStream(EventStream):
         position.tell(feed.topic.topic_id, feed.cursor)
         return position
 
-    def _id(self) -> bytes:
-        return encode_id(self._session.cursors())
-
     def _write_positioned(self, text: bytes, position: Position) -> None:
         """Writes an event; the session is where it says once the event has left."""
         outlet = self._outlet
         if outlet is not None:
             self.write(text)
-            unsettled = self._unsettled
-            unsettled.append((outlet.written_bytes, position, position.told_id, position.told))
-            if len(unsettled) >= limits.POSITIONS_UNSETTLED_MIN:
-                self._settle()
-
-    def _settle(self) -> None:
-        """Moves the session to where the events that have left say it is."""
-        unsettled, outlet = self._unsettled, self._outlet
-        if unsettled and outlet is not None:
-            left_bytes = outlet.left_bytes
-            while unsettled and unsettled[0][0] <= left_bytes:
-                _, position, topic_id, cursor = unsettled.popleft()
-                position.left(topic_id, cursor)
+            if self._session.wrote(position, outlet.written_bytes) >= limits.POSITIONS_UNSETTLED_MIN:
+                self._session.settle(outlet.left_bytes)

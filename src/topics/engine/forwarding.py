@@ -15,6 +15,7 @@ from topics.engine import copies, log_reading
 from topics.engine.flow import EngineLimits, Flow
 from topics.engine.journal import Busy
 from topics.engine.log_reading import Run
+from topics.engine.room import bytes_free
 from topics.engine.router_graph import upstream
 from topics.engine.topic import Router, Topic
 from topics.errors import TopicsError
@@ -112,11 +113,7 @@ class Forwarding:
         try:
             run = self._run_after(source, cursor, records_max)
         except Busy as busy:
-            # It is on the cold tier.
-            busy.when_over(
-                lambda: self._state.on_forwardable(source), lambda error: self._stall(dest, source, error.message)
-            )
-            return Outcome.HELD
+            return self._wait(dest, source, busy)
         except TopicsError as error:
             self._stall(dest, source, error.message)
             return Outcome.STALLED
@@ -128,6 +125,13 @@ class Forwarding:
         if source.in_flight and not self._stays(source, cursor, run):
             return Outcome.HELD
         return self._copy(dest, source, routers, run)
+
+    def _wait(self, dest: Topic, source: Topic, busy: Busy) -> Outcome:
+        """What it needs to look at is on the cold tier."""
+        busy.when_over(
+            lambda: self._state.on_forwardable(source), lambda error: self._stall(dest, source, error.message)
+        )
+        return Outcome.HELD
 
     def _stall(self, dest: Topic, source: Topic, reason: str) -> None:
         """A segment of the source is damaged, or not to be had: asking at once would find the same."""
@@ -150,9 +154,14 @@ class Forwarding:
             oldest_ts = max(now_ms, oldest_ts)
         chosen = picks if self._has_room(dest, now_ms) else []
         made = copies.gather(chosen, seqs, columns, dest, dest.assigned_seq + 1, oldest_ts)
-        total_max = self._limits.total_bytes_max
-        bytes_free = total_max - self._state.bytes_live - dest.pending_bytes if total_max else limits.U64_MAX
-        count = fitting(dest, made, bytes_free)
+        try:
+            free = bytes_free(self._limits.total_bytes_max, self._state.bytes_live, dest, made.batch.sizes)
+        except Busy as busy:
+            return self._wait(dest, source, busy)
+        except TopicsError as error:
+            self._stall(dest, source, error.message)
+            return Outcome.STALLED
+        count = fitting(dest, made, free)
         gated = False
         if count:
             reserved = not copies_can_be_lost(dest) or self._flow.reserve(dest, dest.assigned_seq + count, now_ms)
@@ -297,7 +306,7 @@ def pushes_out(dest: Topic, made: Copies | None) -> bool:
     return bool((config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes))
 
 
-def fitting(dest: Topic, made: Copies, bytes_free: int) -> int:
+def fitting(dest: Topic, made: Copies, free: int) -> int:
     """How many of the copies there is room for."""
     config, log, sizes = dest.config, dest.log, made.batch.sizes
     count = len(sizes)
@@ -306,7 +315,7 @@ def fitting(dest: Topic, made: Copies, bytes_free: int) -> int:
             count = max(min(count, config.cap_records - log.count - dest.pending_count), 0)
         if config.cap_bytes:
             count = _within(sizes[:count], config.cap_bytes - log.bytes - dest.pending_bytes)
-    return _within(sizes[:count], bytes_free)
+    return _within(sizes[:count], free)
 
 
 def parts(

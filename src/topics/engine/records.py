@@ -16,7 +16,7 @@ from topics.engine.forwarding import Forwarding
 from topics.engine.journal import Busy, Commit
 from topics.engine.log_reading import ReadBatch
 from topics.engine.producers import Mark
-from topics.engine.room import check_caps, those_that_fit
+from topics.engine.room import bytes_free, check_caps, those_that_fit
 from topics.engine.topic import Topic
 from topics.engine.topics import Topics
 from topics.errors import InvalidRequest, ProducerDiffers, Throttled, TopicFull, TopicNotFound, TopicsError
@@ -337,8 +337,7 @@ class Records:
         """The positions of those that one write can take now. Raises what refuses the write when there are none."""
         self._state.expire(topic, self._flow.clock.now_ms())
         batch = admit(records, None, topic.assigned_seq + 1, 0, bounds)
-        total_max = self._limits.total_bytes_max
-        free = total_max - self._state.bytes_live - topic.pending_bytes if total_max else limits.U64_MAX
+        free = bytes_free(self._limits.total_bytes_max, self._state.bytes_live, topic, batch.sizes)
         fitting = those_that_fit(topic, batch.sizes, free)
         if not fitting:
             self.check_room(topic, batch)
@@ -354,7 +353,7 @@ class Records:
                     raise Busy(topic.in_flight[-1].commit) from None
                 raise
         total_max = self._limits.total_bytes_max
-        if total_max and self._state.bytes_live + topic.pending_bytes + batch.total_bytes > total_max:
+        if total_max and bytes_free(total_max, self._state.bytes_live, topic, batch.sizes) < batch.total_bytes:
             if topic.in_flight:
                 raise Busy(topic.in_flight[-1].commit)
             raise Throttled(

@@ -1,8 +1,10 @@
-"""Whether a write fits into its topic: never, not now, or yes; and which part of it would."""
+"""Whether a write fits into its topic, and into the server: never, not now, or yes; and which part of it would."""
 
 from collections.abc import Sequence
 
+from topics import limits
 from topics.engine.topic import Topic
+from topics.engine.topic_log import TopicLog
 from topics.errors import RecordTooLarge, TopicFull
 from topics.model.config import Discard
 from topics.model.record import Batch
@@ -59,3 +61,48 @@ def those_that_fit(topic: Topic, sizes: Sequence[int], bytes_free: int) -> list[
             fitting.append(position)
             bytes_free -= size
     return fitting
+
+
+def bytes_free(total_max: int, bytes_live: int, topic: Topic, sizes: Sequence[int]) -> int:
+    """How many bytes of these records the server may take, where all topics together may hold `total_max` (0: no bound)
+    and hold `bytes_live`. What the caps of a topic that discards old records take in return counts as free. May raise
+    `Busy`: a cap may reach into the cold tier."""
+    free = total_max - bytes_live - topic.pending_bytes if total_max else limits.U64_MAX
+    size = sum(sizes)
+    if size <= free or not sizes:
+        return free
+    if bytes_live + growth(topic, len(sizes), size) <= total_max:
+        return size
+    first_fits = bytes_live + growth(topic, 1, sizes[0]) <= total_max
+    return max(free, sizes[0]) if first_fits else free
+
+
+def growth(topic: Topic, count: int, size: int) -> int:
+    """By how many bytes the topic grows with so many records of so many bytes, once its caps have taken theirs."""
+    config, log = topic.config, topic.log
+    held = log.bytes + topic.pending_bytes + size
+    if config.discard is Discard.OLD:
+        if config.cap_records:
+            held -= _bytes_beyond(log, config.cap_records - topic.pending_count - count)
+        if config.cap_bytes:
+            held = min(held, config.cap_bytes)
+    return held - log.bytes
+
+
+def _bytes_beyond(log: TopicLog, records_max: int) -> int:
+    """What the oldest records hold that have to go until so many are left."""
+    if records_max <= 0:
+        return log.bytes
+    excess, freed = log.count - records_max, 0
+    for block in log.blocks:
+        if excess <= 0:
+            break
+        if block.live_count <= excess:
+            freed += block.live_bytes
+            excess -= block.live_count
+        else:
+            block.prepare()
+            positions, _ = block.window(max(log.earliest_seq - block.first_seq, 0), excess)
+            freed += sum(map(block.size, positions))
+            break
+    return freed

@@ -222,6 +222,46 @@ def test_a_publisher_that_would_rather_wait_waits_for_the_disk() -> None:
     asyncio.run(scenario())
 
 
+def test_a_writer_that_would_rather_wait_does_not_wait_for_ever() -> None:
+    journal = ManualJournal()
+
+    async def scenario() -> None:
+        stage = Stage(journal=journal)
+        stage.configure(durability="memory")
+        journal.sync()
+        journal.refusal = Throttled("the disk does not keep up", retry_after_s=1)
+        for request_id in ("1", "2"):  # each has its own time
+            stage.send("publish", request_id=request_id, topic="t", records=[{"data": 1}], disable_backpressure=True)
+            waited_ms = 0
+            while not (frames := [event for event in stage.events() if event.opcode is Opcode.TEXT]):
+                stage.connection.received(Frame(Opcode.PONG, b"").serialize(mask=True))
+                stage.loop.pass_time(limits.BACKPRESSURE_RETRY_MS)
+                waited_ms += limits.BACKPRESSURE_RETRY_MS
+                await stage.task
+            (told,) = [json.loads(bytes(frame.data)) for frame in frames]
+            assert (told["request_id"], told["code"]) == (request_id, "throttled")
+            assert 0 <= waited_ms - limits.BACKPRESSURE_WAIT_MS_MAX <= 2 * limits.BACKPRESSURE_RETRY_MS
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_the_seqs_of_an_ack_are_as_many_as_it_says(durability: str) -> None:
+    journal = ManualJournal()
+    stage = Stage(journal=journal)
+    stage.configure(durability=durability)
+    journal.sync()
+    records = [{"data": number} for number in range(5)]
+    for first, last in ((0, 3), (0, 3), (0, 2), (1, 3), (2, 3), (2, 4), (0, 1), (0, 4), (4, 5), (0, 5)):
+        producer = {"name": "p", "sequence": first}
+        stage.send("publish", topic="t", records=records[first:last], producer=producer)
+    journal.sync()
+    frames = stage.frames()
+    assert [frame["op"] for frame in frames] == ["ack"] * 10
+    assert [len(frame["seqs"]) for frame in frames] == [frame["count"] for frame in frames]
+    assert [frame["count"] for frame in frames if not frame["deduped"]] == [3, 1, 1]
+
+
 def test_a_command_that_waited_in_vain_is_refused_with_its_request_id() -> None:
     journal = ManualJournal()
 
@@ -547,7 +587,7 @@ def test_a_topic_that_cannot_be_read_is_told_once_and_ends_the_connection() -> N
     stage.send("subscribe", topic="t", from_seq=0)
     stage.settle()
     _, told, closing = stage.events()
-    frame = json.loads(told.data)
+    frame = json.loads(bytes(told.data))
     assert closing.opcode is Opcode.CLOSE
     assert (frame["op"], frame["code"], frame["detail"]) == ("error", "storage_failed", {"topics": ["t"]})
     assert (stage.channel.closed, stage.close_code, block.fetches) == (True, CloseCode.INTERNAL_ERROR, 1)

@@ -5,7 +5,7 @@ import gc
 import weakref
 
 import pytest
-from fake_transport import Client, RecordingApplication, echo, refusal, reply
+from fake_transport import Answer, Client, RecordingApplication, echo, refusal, reply
 
 from topics import limits
 from topics.api.http import Request, Response
@@ -20,15 +20,17 @@ def post(body: bytes, headers: bytes = b"") -> bytes:
 
 
 class WaitingApplication(RecordingApplication):
-    """Answers paths that begin with /wait only once the test says so."""
+    """Answers paths that begin with /wait only once the test says so, and those with /poll when it happens to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.release = asyncio.Event()
         self.cancelled = 0
-        self.answer = lambda request: (
-            self._later(request) if request.path.startswith(b"/wait") else Response(200, echo(request))
-        )
+        self.answer = self._answer
+
+    def _answer(self, request: Request) -> Answer:
+        request.waits = request.path.startswith(b"/poll")
+        return self._later(request) if request.path.startswith((b"/wait", b"/poll")) else Response(200, echo(request))
 
     async def _later(self, request: Request) -> Response:
         try:
@@ -265,6 +267,45 @@ def test_a_waiting_handler_is_cancelled_when_the_client_hangs_up() -> None:
         assert application.cancelled == 1
         assert client.transport.sent == b""
         assert len(client.connections) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_has_shut_its_side_gets_every_answer() -> None:
+    async def scenario() -> None:
+        application = WaitingApplication()
+        client = Client(application)
+        client.send(b"POST /wait1 HTTP/1.1\r\nHost: h\r\ncontent-length: 0\r\n\r\n" + GET)
+        client.send(b"GET /wait2 HTTP/1.1\r\nHost: h\r\n\r\n" + GET[:-5])  # the last one is not whole
+        await turns()
+        assert client.protocol.eof_received()  # the transport is to stay open
+        assert client.protocol.eof_received()
+        application.release.set()
+        await turns(6)
+        bodies = [b"POST /wait1? ", b"GET /a? ", b"GET /wait2? "]
+        assert client.transport.sent == b"".join(map(reply, bodies))
+        assert client.transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_may_never_come_is_not_waited_for_when_the_client_has_shut_its_side() -> None:
+    async def scenario() -> None:
+        application = WaitingApplication()
+        for first in (b"/poll", b"/wait"):
+            client = Client(application)
+            client.send(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % first)
+            await turns()
+            if first == b"/wait":
+                client.send(b"GET /poll HTTP/1.1\r\nHost: h\r\n\r\n")
+                assert client.protocol.eof_received()
+                application.release.set()
+            else:
+                assert not client.protocol.eof_received()
+            await turns(6)
+            assert client.transport.sent == (reply(b"GET /wait? ") if first == b"/wait" else b"")
+            assert client.transport.closed == (first == b"/wait")
+            client.protocol.connection_lost(None)
 
     asyncio.run(scenario())
 

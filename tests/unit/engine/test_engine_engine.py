@@ -233,6 +233,33 @@ def test_records_that_have_expired_do_not_count_towards_the_bytes_of_all() -> No
     assert at.write(record()).first_seq == 2
 
 
+@pytest.mark.parametrize("cap", ["cap_bytes", "cap_records"])
+def test_what_a_cap_takes_in_return_is_free(cap: str) -> None:
+    """A bound on all bytes that one topic fills, and whose oldest records make room for the next."""
+    size = EngineOnAFakeClock().write(record()).topic.log.bytes
+    at = EngineOnAFakeClock(total_bytes_max=10 * size)
+    at.configure(TopicConfigPatch(**{cap: 10 * size if cap == "cap_bytes" else 10}))  # type: ignore[arg-type]
+    for count in (1, 3, 10, 7, 2):
+        for _ in range(5):
+            at.write(*[record()] * count)
+            assert at.engine.state.bytes_live <= 10 * size
+    assert at.topic.log.count == 10
+    with pytest.raises(Throttled):
+        at.write(record(), topic="another")
+    if cap == "cap_records":
+        with pytest.raises(Throttled):
+            at.write(record(b'"larger than what makes room for it"'))
+
+
+def test_what_discards_nothing_makes_no_room() -> None:
+    size = EngineOnAFakeClock().write(record()).topic.log.bytes
+    at = EngineOnAFakeClock(total_bytes_max=2 * size)
+    at.configure(TopicConfigPatch(cap_bytes=2 * size, discard=Discard.REJECT))
+    at.fill(2)
+    with pytest.raises(TopicFull):
+        at.write(record())
+
+
 def test_the_defaults_bound_topics_and_leave_bytes_free() -> None:
     assert (EngineLimits().topics_max, EngineLimits().total_bytes_max) == (100_000, 0)
 

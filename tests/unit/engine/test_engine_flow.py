@@ -1,7 +1,8 @@
 """From decided to applied: in the order of the log, whatever waits for the disk."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from contextlib import suppress
+from itertools import pairwise, product
 
 import pytest
 from engine_on_a_fake_clock import record
@@ -9,7 +10,7 @@ from logged_engine import LoggedEngine, shown
 
 from topics.engine.engine import Write
 from topics.engine.forwarding import Outcome
-from topics.engine.journal import Commit
+from topics.engine.journal import Busy, Commit
 from topics.errors import StorageFailed
 from topics.model.config import Discard, Durability, TopicConfigPatch
 from topics.model.operation import Appended, Forwarded, Moved, RecordsDeleted, SeqsReserved
@@ -512,3 +513,32 @@ def test_a_delete_of_what_is_copied_leaves_nobody_unsure(at: LoggedEngine) -> No
     at.engine.delete_records("a", 3, None)
     assert (at.data("b"), at.engine.router("a->b").unsure) == ([1, 2], False)
     assert at.kinds()[-3:] == ["Appended", "Forwarded", "RecordsDeleted"], "it is copied first"
+
+
+@pytest.mark.parametrize("source", list(Durability))
+@pytest.mark.parametrize("dest", list(Durability))
+def test_a_topic_deleted_while_something_waits_takes_all_its_bytes_along(source: Durability, dest: Durability) -> None:
+    """Whatever was decided before the delete of a router's dest, in whatever order it lands."""
+    for steps in product("wsdfc", repeat=4):
+        at = LoggedEngine()
+        at.make("a", source)
+        at.make("b", dest)
+        at.journal.sync()
+        at.route("a", "b")
+        for step in steps:
+            with suppress(Busy):
+                match step:
+                    case "w":
+                        at.put("b", 1)
+                    case "s":
+                        at.put("a", 1)
+                    case "d":
+                        at.engine.delete_topic("b")
+                    case "f" if topic := at.engine.topics.get("b"):
+                        at.engine.catch_up(topic)
+                    case _:
+                        at.journal.commit(1)
+        at.journal.sync()
+        state = at.engine.state
+        assert state.bytes_live == sum(topic.log.bytes for topic in state.topics), steps
+        assert not any(topic.pending_bytes or topic.pending_count for topic in state.topics), steps

@@ -513,3 +513,17 @@ def test_a_write_between_copies_is_gated_as_its_class_says_and_comes_behind_thei
     held.put("b", 2)
     assert [type(each) for each in held.journal.operations] == [Forwarded, Appended]
     assert held.data("b") == [1, 2]
+
+
+@pytest.mark.parametrize("cap_records", [3, 5])
+def test_copies_into_a_topic_that_discards_old_ones_fit_into_the_bytes_of_all(cap_records: int) -> None:
+    size = EngineOnAFakeClock().write(record()).topic.log.bytes
+    at = Routing(total_bytes_max=(3 + cap_records) * size)
+    at.configure(TopicConfigPatch(cap_records=3), "a")
+    at.configure(TopicConfigPatch(cap_records=cap_records), "b")
+    router = at.route("a", "b")
+    for value in range(20):
+        at.put("a", value % 10)
+        at.engine.catch_up(router.dest)
+        assert router.lag == 0
+    assert at.data("b") == [value % 10 for value in range(20 - cap_records, 20)]

@@ -87,6 +87,7 @@ class QueueHandlers:
         claimer = self._claimer(body.node, body.max, body.lease_ms)
         topic, _ = self._queues.queue(call.name)
         if topic.config.claim_jitter_ms:
+            call.request.waits = True
             return self._claim_together(call, topic, claimer)
         claim = self._queues.claim(topic, (claimer,))[0]
         if claim.commit is None and claim.moved is None:

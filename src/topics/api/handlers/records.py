@@ -153,6 +153,8 @@ class RecordHandlers:
     def _wait(
         self, call: Call, topic: Topic, from_seq: int, options: ReadOptions, wait_ms: int
     ) -> Coroutine[Any, Any, Response]:
+        call.request.waits = True
+
         async def answer() -> Response:
             batch = await self._long_polls.read(topic, from_seq, options, wait_ms)
             return _diff_response(call, topic, batch)
