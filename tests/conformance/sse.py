@@ -51,10 +51,11 @@ class Frame:
 
 
 def cursors_of(identifier: str) -> dict[str, int]:
+    """The seq of each topic; what else an id may hold has names that no topic can have."""
     assert re.fullmatch(r"[A-Za-z0-9_-]+", identifier), identifier
     value = json.loads(base64.urlsafe_b64decode(identifier + "=" * (-len(identifier) % 4)))
     assert isinstance(value, dict), value
-    return value
+    return {name: seq for name, seq in value.items() if not name.startswith("$")}
 
 
 def id_of(cursors: Mapping[str, int]) -> str:

@@ -159,7 +159,7 @@ class WebSocketConnection:
         self._reader.refused(channel.left_bytes)
         return False
 
-    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
+    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> int:
         # A server's frames are not masked, so one rendering serves everybody.
         key = ("websocket", from_seq)
         frame = shared.texts.get(key)
@@ -167,6 +167,7 @@ class WebSocketConnection:
             body = b'{"op":"record",' + record_body(feed, shared, from_seq, head_seq)
             frame = shared.texts[key] = Frame(Opcode.TEXT, body).serialize(mask=False)
         self._write(frame)
+        return len(frame)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         data = sse.tombstone_data(feed.topic.name, gap, gap.reason.value, earliest_seq, head_seq)

@@ -87,8 +87,9 @@ class ClaimDesk:
         if topic in self._streams:
             self._ask_for_pass(topic)
 
-    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
         self.changed(topic)
+        return 0
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
         """Jobs go on under pressure: a worker that has asked for them waits for nothing else."""

@@ -2,8 +2,12 @@
 
 A write only marks its topic. On the loop's next turn the marked topics are taken in the scheduler's order and the
 watchers of each are served; one rendering of a batch serves all watchers of a topic that ask for the same.
+
+A turn is bounded in time and in bytes, also within a topic: a crowd that a large batch is for is served over several
+turns, and whoever else has something to do on the loop does it in between.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -18,8 +22,8 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class Watcher(Protocol):
-    def serve(self, topic: Topic, shared: SharedBatches) -> None:
-        """The topic has something new (or is gone): send what can be sent now."""
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
+        """The topic has something new (or is gone): send what can be sent now. Returns how many bytes that were."""
         ...
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
@@ -36,6 +40,8 @@ class Hub:
         self._call_later = call_later
         self._watchers: dict[Topic, dict[Watcher, None]] = {}
         self._ready: Scheduler[Topic] = Scheduler(lambda topic, now_ms: topic.effective_priority(now_ms))
+        self._unserved: dict[Topic, deque[Watcher]] = {}  # those that a turn did not get to
+        self._again: set[Topic] = set()  # of these topics, those with more for the watchers that were served already
         self._latency_ms = 0.0
         self._scheduled_ns = 0  # when the coming turn was asked for; 0 = none is
 
@@ -58,6 +64,8 @@ class Hub:
             watchers.pop(watcher, None)
             if not watchers:
                 del self._watchers[topic]
+                self._unserved.pop(topic, None)
+                self._again.discard(topic)
                 self._ready.discard(topic)
 
     def watchers_of(self, topic: Topic) -> Collection[Watcher]:
@@ -66,6 +74,8 @@ class Hub:
     def changed(self, topic: Topic) -> None:
         """Hot: once per write."""
         if topic in self._watchers:
+            if self._unserved and topic in self._unserved:
+                self._again.add(topic)
             self._ready.mark(topic, self._clock.now_ms())
             if not self._scheduled_ns:
                 self._schedule(self._governor.coalesce_ms / 1000)
@@ -95,16 +105,35 @@ class Hub:
         self._call_later(delay_s, self._turn)
 
     def _turn(self) -> None:
-        """Serves marked topics for one slice of time, then lets the loop do other things."""
+        """Serves marked topics for one slice of time and bytes, then lets the loop do other things."""
         began_ns = self._clock.monotonic_ns()
         self._latency_ms = max(self._latency_ms, (began_ns - self._scheduled_ns) / 1e6)
         self._scheduled_ns = 0
-        while (topic := self._ready.take(self._clock.now_ms())) is not None:
-            shared = SharedBatches(topic)
-            for watcher in tuple(self._watchers.get(topic, ())):
-                watcher.serve(topic, shared)
-            if self._clock.monotonic_ns() - began_ns > limits.DELIVERY_SLICE_NS:
-                break
+        ends_ns = began_ns + limits.DELIVERY_SLICE_NS
+        budget = limits.DELIVERY_TURN_BYTES_MAX
+        while budget > 0 and (topic := self._ready.take(self._clock.now_ms())) is not None:
+            budget = self._serve(topic, budget, ends_ns)
         # What is paused does not count: its turn comes when the pressure is gone.
         if self._ready.ready_depth and not self._scheduled_ns:
             self._schedule(0)
+
+    def _serve(self, topic: Topic, budget: int, ends_ns: int) -> int:
+        """Serves the watchers of a topic, or the rest of them. Returns what is left of the budget, 0 when the time is
+        up."""
+        unserved = self._unserved.pop(topic, None) or deque(self._watchers.get(topic, ()))
+        shared = SharedBatches(topic)
+        while unserved and budget > 0:
+            watcher = unserved.popleft()
+            if watcher in self._watchers.get(topic, ()):  # it may have gone meanwhile
+                budget -= watcher.serve(topic, shared)
+                if self._clock.monotonic_ns() > ends_ns:
+                    budget = 0
+        if unserved and topic in self._watchers:
+            if topic in self._ready:
+                self._again.add(topic)  # somebody of those served has more to come
+            self._unserved[topic] = unserved
+            self._ready.mark(topic, self._clock.now_ms())
+        elif topic in self._again:
+            self._again.discard(topic)
+            self._ready.mark(topic, self._clock.now_ms())
+        return budget

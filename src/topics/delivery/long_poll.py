@@ -22,8 +22,9 @@ class _Waiter:
     def __init__(self, woken: asyncio.Event) -> None:
         self._woken = woken
 
-    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
         self._woken.set()
+        return 0
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
         """A poll has its own end; it is not told."""

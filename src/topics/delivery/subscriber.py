@@ -26,7 +26,9 @@ class Sink(Protocol):
         """False while the connection has enough to send."""
         ...
 
-    def records(self, feed: "Feed", shared: SharedBatch, from_seq: int, head_seq: int) -> None: ...
+    def records(self, feed: "Feed", shared: SharedBatch, from_seq: int, head_seq: int) -> int:
+        """Returns how many bytes it takes."""
+        ...
 
     def tombstone(self, feed: "Feed", gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         """`first`: it is the first thing this subscription says."""
@@ -71,6 +73,7 @@ class Subscriber:
         self._sink = sink
         self.feeds: dict[Topic, Feed] = {}
         self._closed = False
+        self._sent_bytes = 0  # in this serving
 
     def add(self, feed: Feed) -> None:
         """Subscribes; what there is already is sent from the next turn on."""
@@ -104,27 +107,31 @@ class Subscriber:
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
         self._sink.paced(topics, retry_after_ms)
 
-    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
         feed = self.feeds.get(topic)
+        self._sent_bytes = 0
         if feed is None:
-            return
+            return 0
         for _ in range(limits.BATCHES_PER_SERVING_MAX):
             if not self._sink.writable:
-                return
+                return self._sent_bytes
             try:
                 if not self._deliver(feed, shared):
-                    return
+                    return self._sent_bytes
             except Busy as busy:
                 # It reads from the cold tier; the others go on meanwhile.
                 busy.when_over(lambda: self._again(topic), lambda error: self._fail(feed, error))
-                return
+                return self._sent_bytes
             except TopicsError as error:
                 self._fail(feed, error)
-                return
+                return self._sent_bytes
             except OSError as error:
                 self._fail(feed, StorageFailed(f'topic "{topic.name}" cannot be read: {error}'))
-                return
+                return self._sent_bytes
+            if self._sent_bytes >= limits.SERVING_BYTES_MAX:
+                break
         self._hub.changed(topic)
+        return self._sent_bytes
 
     def _again(self, topic: Topic) -> None:
         if not self._closed:
@@ -166,7 +173,7 @@ class Subscriber:
         # What a strong reader may see can end inside the gap: it has been told of all of that.
         feed.cursor = max(batch.next_from_seq, from_seq)
         if batch.fragments:
-            sink.records(feed, read, from_seq, log.head_seq)
+            self._sent_bytes += sink.records(feed, read, from_seq, log.head_seq)
         if feed.cursor < log.head_seq:
             feed.caught_up = feed.caught_up and feed.strong
             return feed.cursor < options.to_seq

@@ -67,7 +67,7 @@ class WatchStream(EventStream):
 
     # The subscriber
 
-    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
+    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> int:
         # Hot. Streams of this topic alone that stand at the same place have the same id, too: one text for all.
         single = self._single
         if single is None:
@@ -83,6 +83,7 @@ class WatchStream(EventStream):
                 shared.texts[key] = known
             text = known
         self._write_positioned(text, position)
+        return len(text)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         reason = gap.reason.value

@@ -12,14 +12,16 @@ class RecordingWatcher:
     def __init__(self, stage: LiveStage, takes_ms: int = 0) -> None:
         self._stage = stage
         self._takes_ms = takes_ms
+        self.takes_bytes = 0
         self.served: list[str] = []
         self.shared: list[SharedBatches] = []
         self.paced: list[tuple[list[str], int]] = []
 
-    def serve(self, topic: Topic, shared: SharedBatches) -> None:
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
         self.served.append(topic.name)
         self.shared.append(shared)
         self._stage.clock.advance(self._takes_ms)
+        return self.takes_bytes
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
         self.paced.append((topics, retry_after_ms))
@@ -143,10 +145,11 @@ def test_a_change_made_while_serving_is_served_in_a_turn_of_its_own() -> None:
     topic = stage.configure()
 
     class Writer(RecordingWatcher):
-        def serve(self, topic: Topic, shared: SharedBatches) -> None:
-            super().serve(topic, shared)
+        def serve(self, topic: Topic, shared: SharedBatches) -> int:
+            sent = super().serve(topic, shared)
             if len(self.served) < 3:
                 stage.write()
+            return sent
 
     watcher = Writer(stage)
     stage.hub.watch(topic, watcher)
@@ -206,3 +209,91 @@ def test_what_was_paused_is_served_when_deferring_ends() -> None:
     stage.settle()
     assert watcher.served == ["low"]
     assert len(watcher.paced) == 1
+
+
+# A crowd
+
+
+def test_a_crowd_that_a_large_batch_is_for_is_served_over_several_turns() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+    crowd = [RecordingWatcher(stage) for _ in range(300)]
+    for watcher in crowd:
+        watcher.takes_bytes = 200_000
+        stage.hub.watch(topic, watcher)
+    stage.write()
+    most = limits.DELIVERY_TURN_BYTES_MAX // 200_000 + 1
+    served, turns = 0, 0
+    while stage.loop.is_due:
+        stage.loop.turn()
+        before, served = served, sum(len(watcher.served) for watcher in crowd)
+        assert served - before <= most
+        turns += 1
+    assert [len(watcher.served) for watcher in crowd] == [1] * 300
+    assert turns == -(-300 // most)
+
+
+def test_a_write_while_a_crowd_is_served_reaches_those_who_were_served_already() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+    crowd = [RecordingWatcher(stage) for _ in range(3)]
+    for watcher in crowd:
+        watcher.takes_bytes = limits.DELIVERY_TURN_BYTES_MAX
+        stage.hub.watch(topic, watcher)
+    stage.write()
+    stage.loop.turn()
+    stage.write()
+    stage.settle()
+    assert [len(watcher.served) for watcher in crowd] == [2, 2, 2]
+    assert stage.hub.ready_depth == 0
+
+
+def test_one_who_has_more_to_come_is_served_again_behind_the_rest_of_the_crowd() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+
+    class WantsMore(RecordingWatcher):
+        def serve(self, topic: Topic, shared: SharedBatches) -> int:
+            if not self.served:
+                stage.hub.changed(topic)
+            return super().serve(topic, shared)
+
+    crowd = [WantsMore(stage), RecordingWatcher(stage), RecordingWatcher(stage)]
+    for watcher in crowd:
+        watcher.takes_bytes = limits.DELIVERY_TURN_BYTES_MAX
+        stage.hub.watch(topic, watcher)
+    stage.write()
+    stage.settle()
+    assert [len(watcher.served) for watcher in crowd] == [2, 2, 2]
+
+
+def test_others_are_served_between_the_parts_of_a_crowd() -> None:
+    stage = LiveStage()
+    large, small = stage.configure("large"), stage.configure("small")
+    crowd = [RecordingWatcher(stage) for _ in range(50)]
+    for watcher in crowd:
+        watcher.takes_bytes = limits.DELIVERY_TURN_BYTES_MAX
+        stage.hub.watch(large, watcher)
+    one = RecordingWatcher(stage)
+    stage.hub.watch(small, one)
+    stage.write("large")
+    stage.write("small")
+    for _ in range(3):
+        stage.loop.turn()
+    assert one.served == ["small"]
+
+
+def test_a_watcher_that_goes_before_its_turn_is_not_served() -> None:
+    stage = LiveStage()
+    topic = stage.configure()
+    crowd = [RecordingWatcher(stage) for _ in range(3)]
+    for watcher in crowd:
+        watcher.takes_bytes = limits.DELIVERY_TURN_BYTES_MAX
+        stage.hub.watch(topic, watcher)
+    stage.write()
+    stage.loop.turn()
+    for watcher in crowd:
+        stage.hub.unwatch(topic, watcher)
+    stage.settle()
+    assert sum(len(watcher.served) for watcher in crowd) == 1
+    assert stage.hub.ready_depth == 0

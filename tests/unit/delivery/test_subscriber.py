@@ -29,9 +29,10 @@ class RecordingSink:
         seen, self.seen = self.seen, []
         return seen
 
-    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> None:
+    def records(self, feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> int:
         self.room -= 1
         self.seen.append(("records", feed.topic.name, from_seq, shared.batch.next_from_seq, head_seq))
+        return sum(map(len, shared.batch.fragments))
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         self.seen.append(("tombstone", gap.reason.value, gap.gap_from, gap.gap_to, first))
@@ -469,3 +470,15 @@ def test_a_file_that_cannot_be_opened_is_told_and_the_others_go_on(monkeypatch: 
     monkeypatch.setattr(Block, "render", no_files_left)
     assert [seen[0] for seen in stage.seen()] == ["failed"]
     assert other.seen == [("caught_up", "t", 6)]
+
+
+def test_one_serving_sends_no_more_than_so_many_bytes_and_goes_on_later() -> None:
+    stage = Stage()
+    topic = stage.configure()
+    for _ in range(20):
+        stage.write(data="x" * 300_000)
+    feed = stage.subscribe(topic, options=read_options(limit=1))
+    sent = stage.subscriber.serve(topic, SharedBatches(topic))
+    assert limits.SERVING_BYTES_MAX <= sent <= limits.SERVING_BYTES_MAX + 301_000
+    stage.settle()
+    assert feed.cursor == 20

@@ -72,7 +72,9 @@ def test_the_fullest_queue_to_the_disk_counts(at: Pressed) -> None:
 
 def test_topics_that_wait_to_be_served_count(at: Pressed) -> None:
     class Nobody:
-        def serve(self, topic: object, shared: object) -> None: ...
+        def serve(self, topic: object, shared: object) -> int:
+            return 0
+
         def pace(self, topics: list[str], retry_after_ms: int) -> None: ...
 
     for number in range(limits.READY_DEPTH_MAX):
