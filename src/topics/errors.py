@@ -234,6 +234,13 @@ class StorageFailed(TopicsError):
     retry_after_s = 1
 
 
+class TooManyOpenFiles(StorageFailed):
+    """The server has no file descriptor left to read with. Nothing is lost and writes go on: wait for `Retry-After`,
+    then retry. If it stays, raise the limit of open files (`ulimit -n`)."""
+
+    code = "too_many_open_files"
+
+
 class NotReady(TopicsError):
     """The server is still recovering. Wait for `Retry-After`, then retry."""
 

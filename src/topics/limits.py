@@ -74,6 +74,7 @@ HEADER_BYTES_MAX = 32 * KIB
 HEADER_COUNT_MAX = 100
 REQUEST_ID_CHARS_MAX = 64
 CONNECTIONS_MAX = 20_000
+LISTEN_BACKLOG = 1024
 HOSTS_REMEMBERED_MAX = 256  # names and ports by which this server was called
 PREFLIGHT_S_MAX = 600  # how long a browser may remember that a page may use this server
 PARSE_SLICE_BYTES = 16 * KIB  # how much input is parsed before asking whether the connection must wait
@@ -122,6 +123,12 @@ SEALED_TEXT_NODES_MAX = 16
 COLD_LOADED_BYTES_MAX = 256 * MIB
 COLD_FETCHES_MAX = 4
 COLD_RETRY_S = 1.0  # so long a cold segment that could not be fetched is not asked for again
+
+# File descriptors
+DESCRIPTORS_MIN = 256
+DESCRIPTORS_RESERVED = 128  # for the log, checkpoints, the cold tier, the interpreter: files that come and go
+DESCRIPTORS_SPARE = 16  # of them, kept open to be let go when there are no others
+DESCRIPTORS_PER_SEGMENT = 3  # a map holds one: records, index, tags
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64

@@ -7,6 +7,7 @@ heads that all connections have in common.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from topics.api.head_table import HeadTable
 from topics.clock import Clock
 
 NEVER_NS = 2**63
+
+log = logging.getLogger("topics.api")
 
 
 class Connection(Protocol):
@@ -58,6 +61,7 @@ class Connections:
         "_connections_max",
         "_number",
         "_open",
+        "_refused",
         "_timer",
         "_unflushed",
         "date_line",
@@ -69,6 +73,7 @@ class Connections:
         self._clock = clock
         self._connections_max = connections_max
         self._open: set[Connection] = set()
+        self._refused = 0  # since the last sweep
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._awaited: set[Connection] = set()
@@ -85,6 +90,7 @@ class Connections:
     def register(self, connection: Connection) -> int | None:
         """A number for the new connection, or None when there is no room for it."""
         if len(self._open) >= self._connections_max:
+            self._refused += 1
             return None
         self._open.add(connection)
         self._number += 1
@@ -134,6 +140,9 @@ class Connections:
     def sweep(self, now_ns: int) -> None:
         """Expires every connection whose deadline lies before `now_ns`, and renews the `date` line."""
         self.date_line = date_line(self._clock.now_ms())
+        if self._refused:
+            log.warning("%d connections refused: %d are open, as many as may be", self._refused, len(self._open))
+            self._refused = 0
         # Collected first: an expired connection may leave the set at once.
         for connection in [connection for connection in self._open if connection.deadline_ns < now_ns]:
             connection.expire(now_ns)

@@ -34,6 +34,7 @@ from topics.delivery.watch_session import WatchSessions
 from topics.engine.admission import WriteLimits
 from topics.engine.engine import Engine, EngineLimits
 from topics.engine.journal import Commit
+from topics.server.descriptors import ENOUGH, Descriptors
 from topics.server.encoders import Encoders
 from topics.server.metrics import LiveMetrics, ServerMetrics
 from topics.server.pressure import Pressure
@@ -82,6 +83,7 @@ def assemble_core(
     at_turn_end: Deliver,
     *,
     wal_file_bytes: int = limits.WAL_FILE_BYTES,
+    segments_open_max: int = limits.SEGMENTS_OPEN_MAX,
     new_id: Callable[[], str] = lambda: uuid4().hex,
 ) -> Core:
     """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand.
@@ -105,16 +107,33 @@ def assemble_core(
         ),
         journal,
     )
-    store = Store(settings, disk, clock, engine, journal, wal_file_bytes=wal_file_bytes, new_id=new_id)
+    store = Store(
+        settings,
+        disk,
+        clock,
+        engine,
+        journal,
+        wal_file_bytes=wal_file_bytes,
+        segments_open_max=segments_open_max,
+        new_id=new_id,
+    )
     return Core(engine, journal, store)
 
 
 def assemble(
-    settings: Settings, clock: Clock, disk: Disk, deliver: Deliver, at_turn_end: Deliver, call_later: CallLater
+    settings: Settings,
+    clock: Clock,
+    disk: Disk,
+    deliver: Deliver,
+    at_turn_end: Deliver,
+    call_later: CallLater,
+    descriptors: Descriptors = ENOUGH,
 ) -> Server:
     """`deliver` runs a call on the thread that owns the engine, `at_turn_end` when that is done with what is at hand,
     `call_later` after a while."""
-    engine, _, store = assemble_core(settings, clock, disk, deliver, at_turn_end)
+    engine, _, store = assemble_core(
+        settings, clock, disk, deliver, at_turn_end, segments_open_max=descriptors.segments_open_max
+    )
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)
@@ -147,7 +166,7 @@ def assemble(
         )
 
     vital_signs = VitalSigns(disk, settings.data_dir)
-    connections = Connections(clock)
+    connections = Connections(clock, descriptors.connections_max)
     server_view = ServerView(engine, clock, store, vital_signs, governor, connections, live, long_polls, sessions)
     metrics = ServerMetrics(engine, queues, clock, readiness, wal=store.wal_metrics, live=live_metrics)
     routes = route_table(

@@ -11,8 +11,9 @@ import uvloop
 from topics import limits
 from topics.api.readiness import Phase
 from topics.clock import SystemClock
-from topics.errors import ConfigurationError
+from topics.errors import ConfigurationError, TopicsError
 from topics.server.assembly import Server, assemble
+from topics.server.descriptors import claim_descriptors
 from topics.server.port_file import write_port_file
 from topics.server.settings import Settings
 from topics.storage.fs import RealDisk
@@ -37,7 +38,11 @@ def _put_off_full_collections() -> None:
 
 async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
-    server = assemble(settings, SystemClock(), RealDisk(), loop.call_soon_threadsafe, loop.call_soon, loop.call_later)
+    descriptors = claim_descriptors()
+    disk = RealDisk(limits.DESCRIPTORS_SPARE)
+    server = assemble(
+        settings, SystemClock(), disk, loop.call_soon_threadsafe, loop.call_soon, loop.call_later, descriptors
+    )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -47,7 +52,7 @@ async def _serve(settings: Settings) -> None:
     try:
         # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
         await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
-        listener = await _listen(server, loop)
+        listener = await _listen(server, loop, descriptors.backlog)
         try:
             server.connections.start(loop)
             await recovery
@@ -97,10 +102,10 @@ async def _first_of(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> Non
         task.result()
 
 
-async def _listen(server: Server, loop: asyncio.AbstractEventLoop) -> asyncio.Server:
+async def _listen(server: Server, loop: asyncio.AbstractEventLoop, backlog: int) -> asyncio.Server:
     settings = server.settings
     try:
-        listener = await loop.create_server(server.protocol, settings.host, settings.port, backlog=1024)
+        listener = await loop.create_server(server.protocol, settings.host, settings.port, backlog=backlog)
     except OSError as error:
         raise ConfigurationError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
@@ -131,6 +136,14 @@ def _warn(settings: Settings) -> None:
 
 async def _expire_records(server: Server) -> None:
     """Gives memory back for records whose TTL has passed in topics nobody touches."""
+    told = ""
     while True:
         await asyncio.sleep(limits.EXPIRY_INTERVAL_S)
-        server.engine.expire_due()
+        try:
+            server.engine.expire_due()
+            told = ""
+        except TopicsError as error:
+            # The records are gone for readers all the same; what they took is given back when it works again.
+            if error.message != told:
+                log.error("expired records could not be let go, trying again every second: %s", error.message)
+                told = error.message

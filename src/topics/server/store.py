@@ -69,6 +69,7 @@ class Store:
         journal: DiskJournal[Commit],
         *,
         wal_file_bytes: int = limits.WAL_FILE_BYTES,
+        segments_open_max: int = limits.SEGMENTS_OPEN_MAX,
         new_id: Callable[[], str],
     ) -> None:
         self._settings = settings
@@ -84,9 +85,7 @@ class Store:
         self._tiers = Tiers(
             disk, self._root, settings.cold_dir, settings.hot_retain_segments, settings.hot_retain_bytes
         )
-        self._segments = Segments(
-            disk, self._root, settings.cold_dir, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX
-        )
+        self._segments = Segments(disk, self._root, settings.cold_dir, segments_open_max, limits.COLD_LOADED_BYTES_MAX)
         self._heads = Heads(disk, paths.meta_dir(self._root))
         self.recovery: RecoveryReport | None = None
         """Known once it is over."""

@@ -1,9 +1,10 @@
 """What can go wrong on disk. Torn tails are not here: they are an expected end, not an error."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from topics.errors import TopicsError
+from topics.errors import StorageFailed, TooManyOpenFiles, TopicsError
 
 
 class StorageError(TopicsError):
@@ -71,6 +72,22 @@ def failing_as(path: str, operation: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DiskFailed(path, operation, error) from error
+
+
+_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """Whether neither the file nor the disk is at fault: this process, or the machine, has too many files open."""
+    return error.errno in _OUT_OF_DESCRIPTORS
+
+
+def unreadable(path: str, error: OSError) -> StorageFailed:
+    """What a reader is told when the operating system does not give it the bytes of a file."""
+    reason = error.strerror or str(error)
+    if is_out_of_descriptors(error):
+        return TooManyOpenFiles(f"{path} cannot be opened: {reason}. Try again, or raise the limit of open files")
+    return StorageFailed(f"{path} cannot be read: {reason}")
 
 
 class NoDataDirectory(StorageError):

@@ -20,10 +20,11 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from typing import Protocol
 
 from topics.storage import paths
-from topics.storage.errors import DirectoryInUse
+from topics.storage.errors import DirectoryInUse, is_out_of_descriptors
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -163,14 +164,49 @@ def replace_file(disk: Disk, path: str, content: bytes, *, sync_dir: bool = True
         disk.sync_dir(paths.parent(path))
 
 
+class _Spares:
+    """Descriptors kept open for what must not fail for want of one, such as the next file of the log.
+
+    When the process has none left, one of these is let go and its place taken. A file that is closed makes good what is
+    missing, without a moment in which somebody else could have its place. Used from any thread.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._lock = threading.Lock()
+        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if count else -1
+        self._held = [os.dup(self._nothing) for _ in range(count)]
+
+    def open(self, path: str, flags: int, mode: int = FILE_MODE) -> int:
+        while True:
+            try:
+                return os.open(path, flags | os.O_CLOEXEC, mode)
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    raise
+                with self._lock:
+                    if not self._held:
+                        raise
+                    os.close(self._held.pop())
+
+    def close(self, descriptor: int) -> None:
+        with self._lock:
+            if len(self._held) < self._count:
+                os.dup2(self._nothing, descriptor, inheritable=False)
+                self._held.append(descriptor)
+                return
+        os.close(descriptor)
+
+
 class RealFile:
     """A descriptor and its own position: a preallocated file's end says nothing about what is written."""
 
-    __slots__ = ("_descriptor", "_position")
+    __slots__ = ("_descriptor", "_position", "_spares")
 
-    def __init__(self, descriptor: int, position: int) -> None:
+    def __init__(self, descriptor: int, position: int, spares: _Spares) -> None:
         self._descriptor = descriptor
         self._position = position
+        self._spares = spares
 
     def write(self, data: bytes) -> None:
         self.write_at(self._position, data)
@@ -209,7 +245,7 @@ class RealFile:
     def close(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+            self._spares.close(descriptor)
 
 
 def _sync(descriptor: int, *, metadata: bool) -> None:
@@ -243,9 +279,12 @@ class RealLock:
 
 
 class RealDisk:
-    """The machine's file system."""
+    """The machine's file system. `spare_descriptors` are kept for writing, however many others the process has open."""
 
-    __slots__ = ()
+    __slots__ = ("_spares",)
+
+    def __init__(self, spare_descriptors: int = 0) -> None:
+        self._spares = _Spares(spare_descriptors)
 
     def make_dir(self, path: str) -> None:
         if os.path.isdir(path):
@@ -260,12 +299,11 @@ class RealDisk:
         self.sync_dir(parent)
 
     def create(self, path: str) -> RealFile:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return RealFile(os.open(path, flags, FILE_MODE), 0)
+        return RealFile(self._spares.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), 0, self._spares)
 
     def open_append(self, path: str) -> RealFile:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return RealFile(descriptor, os.fstat(descriptor).st_size)
+        descriptor = self._spares.open(path, os.O_RDWR)
+        return RealFile(descriptor, os.fstat(descriptor).st_size, self._spares)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -281,11 +319,11 @@ class RealDisk:
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._spares.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _sync(descriptor, metadata=True)
         finally:
-            os.close(descriptor)
+            self._spares.close(descriptor)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:

@@ -12,16 +12,26 @@ cut between two records looks whole) is for the caller to check, who knows what 
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 
 from topics.storage import paths
-from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.errors import CorruptFile, UnknownVersion, unreadable
 from topics.storage.frame import LENGTH_BYTES, StoredRecord
-from topics.storage.fs import Disk
+from topics.storage.fs import Disk, MappedBytes
 from topics.storage.segment_data import Load, SegmentData
 from topics.storage.segment_format import DELETED, decode_records, unpack_length, unpack_ts
 from topics.storage.segment_index import SegmentIndex
 from topics.storage.segment_tags import TagTable, encode_tags
 from topics.storage.segment_text import SegmentText, open_text
+
+
+def _load(load: Load, path: str) -> MappedBytes:
+    try:
+        return load(path)
+    except FileNotFoundError:
+        raise  # who reads beside a server looks for it elsewhere
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 class SegmentReader:
@@ -32,7 +42,7 @@ class SegmentReader:
         self, disk: Disk, directory: str, first_seq: int, data_bytes: int | None = None, *, mapped: bool = True
     ) -> None:
         self._disk = disk
-        self._load: Load = disk.map if mapped else disk.read
+        self._load: Load = partial(_load, disk.map if mapped else disk.read)
         data_path = paths.segment_path(directory, first_seq, paths.SegmentPart.DATA)
         index_path = paths.segment_path(directory, first_seq, paths.SegmentPart.INDEX)
         self.tags_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TAGS)

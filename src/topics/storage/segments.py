@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NoReturn
 
+from topics.errors import TooManyOpenFiles
 from topics.storage import paths
 from topics.storage.cold_tier import ColdTier
 from topics.storage.fs import Disk
@@ -47,11 +48,20 @@ class Segments:
             reader = self._fetch(key)
             self.loaded(key, reader)
             return reader
-        reader = SegmentReader(self._disk, paths.topic_dir(self._hot_root, topic_id), first_seq)
+        try:
+            reader = self._open(key)
+        except TooManyOpenFiles:
+            # Others may have taken what was shared out to us: open maps hold some, and can be had again.
+            for _ in range((len(readers) + 1) // 2):
+                readers.popitem(last=False)
+            reader = self._open(key)
         readers[key] = reader
         if len(readers) > self._open_max:
             readers.popitem(last=False)
         return reader
+
+    def _open(self, key: Key) -> SegmentReader:
+        return SegmentReader(self._disk, paths.topic_dir(self._hot_root, key[0]), key[1])
 
     def is_loaded(self, topic_id: int, first_seq: int) -> bool:
         """Whether nobody has to wait for it elsewhere: it is at hand, or whoever asks waits here."""

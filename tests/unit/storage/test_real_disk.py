@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -224,3 +224,63 @@ def test_a_sync_that_failed_on_macos_is_an_error_and_not_tried_another_way(
     with pytest.raises(OSError, match="Input/output error"):
         file.sync()
     file.close()
+
+
+# Without descriptors
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process can open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with suppress(OSError):
+            while len(taken) < 256:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_are_made_written_and_synced_without_a_descriptor_left(directory: str) -> None:
+    disk = RealDisk(spare_descriptors=2)
+    first = disk.create(f"{directory}/0")
+    with no_descriptor_left():
+        for number in range(1, 20):
+            # As the log begins its next file: the one before is closed, then names are made durable.
+            first.close()
+            first = disk.create(f"{directory}/{number}")
+            first.write(b"content")
+            first.full_sync()
+            disk.sync_dir(directory)
+            again = disk.open_append(f"{directory}/{number}")
+            again.write(b" and more")
+            again.close()
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.map(f"{directory}/1")
+    first.close()
+    assert [disk.read(f"{directory}/{number}") for number in range(1, 20)] == [b"content and more"] * 19
+
+
+def test_more_files_at_once_than_there_are_spare_descriptors_are_refused_and_what_is_closed_is_spare_again(
+    directory: str,
+) -> None:
+    disk = RealDisk(spare_descriptors=2)
+    with no_descriptor_left():
+        for attempt in range(3):
+            opened = [disk.create(f"{directory}/{attempt}-{number}") for number in range(2)]
+            with pytest.raises(OSError, match="Too many open files"):
+                disk.create(f"{directory}/{attempt}-refused")
+            for file in opened:
+                file.close()
+
+
+def test_without_spare_descriptors_nothing_is_kept_open(directory: str) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    disk = RealDisk()
+    disk.create(f"{directory}/a").close()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,11 +1,15 @@
 """The readers of all segments: a bounded number of them, and cold ones only when they are at hand."""
 
+import errno
+import os
 from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 from sealed_segments import COLD, HOT, RECORDS, TOPIC_ID, reader_of, seal, segments_of
 
+from topics.errors import StorageFailed, TooManyOpenFiles
+from topics.storage.fs import MappedBytes
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segments import Key
 from topics.testing.fake_disk import FakeDisk
@@ -123,3 +127,62 @@ def test_a_segment_fetched_twice_counts_once(disk: FakeDisk) -> None:
         segments.loaded((TOPIC_ID, 1), reader)
     segments.reader(TOPIC_ID, 11, cold=True)
     assert [segments.is_loaded(TOPIC_ID, first_seq) for first_seq in (1, 11)] == [True, True]
+
+
+# Without descriptors
+
+
+class Exhausted(FakeDisk):
+    """Refuses as many maps as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 0
+        self.refuses_with = errno.EMFILE
+
+    def map(self, path: str) -> MappedBytes:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(self.refuses_with, os.strerror(self.refuses_with))
+        return super().map(path)
+
+
+@pytest.fixture
+def exhausted() -> Exhausted:
+    disk = Exhausted()
+    for first_seq in (1, 11, 21):
+        seal(disk, HOT, first_seq)
+    return disk
+
+
+def test_open_maps_make_room_for_another_when_no_descriptor_is_left(exhausted: Exhausted) -> None:
+    segments = segments_of(exhausted)
+    one = segments.reader(TOPIC_ID, 1, cold=False)
+    eleven = segments.reader(TOPIC_ID, 11, cold=False)
+    exhausted.refusals = 1
+    assert segments.reader(TOPIC_ID, 21, cold=False).count == len(RECORDS)
+    assert segments.reader(TOPIC_ID, 11, cold=False) is eleven
+    assert segments.reader(TOPIC_ID, 1, cold=False) is not one
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_reader_is_told_when_no_descriptor_is_left_and_may_try_again(exhausted: Exhausted, number: int) -> None:
+    segments = segments_of(exhausted)
+    exhausted.refuses_with, exhausted.refusals = number, 2
+    with pytest.raises(TooManyOpenFiles):
+        segments.reader(TOPIC_ID, 1, cold=False)
+    assert segments.reader(TOPIC_ID, 1, cold=False).count == len(RECORDS)
+
+
+def test_a_table_of_tags_that_cannot_be_opened_is_told_too_and_not_taken_for_missing(exhausted: Exhausted) -> None:
+    reader = segments_of(exhausted).reader(TOPIC_ID, 1, cold=False)
+    exhausted.refusals = 1
+    with pytest.raises(TooManyOpenFiles):
+        reader.find_tag(b"a")
+    assert not reader.tags_rebuilt
+
+
+def test_a_disk_that_does_not_give_the_bytes_is_an_error_readers_are_told(exhausted: Exhausted) -> None:
+    exhausted.refuses_with, exhausted.refusals = errno.EIO, 1
+    with pytest.raises(StorageFailed, match="cannot be read: Input/output error"):
+        segments_of(exhausted).reader(TOPIC_ID, 1, cold=False)
