@@ -128,7 +128,7 @@ COLD_RETRY_S = 1.0  # so long a cold segment that could not be fetched is not as
 DESCRIPTORS_MIN = 256
 DESCRIPTORS_RESERVED = 128  # for the log, checkpoints, the cold tier, the interpreter: files that come and go
 DESCRIPTORS_SPARE = 16  # of them, kept open to be let go when there are no others
-DESCRIPTORS_PER_SEGMENT = 3  # a map holds one: records, index, tags
+DESCRIPTORS_PER_SEGMENT = 4  # a map holds one: records, index, tags, texts
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64
