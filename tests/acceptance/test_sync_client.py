@@ -40,9 +40,9 @@ def exported(client: Client, topic: str, from_seq: int = 0) -> tuple[list[Record
 def test_what_is_appended_is_read_back(client: Client) -> None:
     assert client.append_many("read", records(3)).last_seq == 3
     reply = client.diff("read", match=("tag", "Eq", "k0"))
-    assert [(record.seq, bytes(record.data), record.tag, record.meta) for record in reply.records] == [
-        (1, b'{"n": 0}', "k0", {"a": "b"}),
-        (3, b'{"n": 2}', "k0", {"a": "b"}),
+    assert [(record.seq, bytes(record.data), record.tag, bytes(record.meta)) for record in reply.records] == [
+        (1, b'{"n": 0}', "k0", b'{"a":"b"}'),
+        (3, b'{"n": 2}', "k0", b'{"a":"b"}'),
     ]
     assert [record.seq for record in client.diff("read", 1, to_seq=2).records] == [2]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.client import Topic, assert_error, eventually
+from conformance.client import Topic, assert_error, eventually, to_json
 from conformance.conftest import StartServer
 from conformance.sse import open_connections
 
@@ -41,8 +41,17 @@ def as_arrow(topic: Topic, query: str = "") -> Exported:
 
 def _record(row: dict[str, Any]) -> dict[str, Any]:
     fields = {"$seq": row["seq"], "$ts": round(row["ts"].timestamp() * 1000), "data": json.loads(row["data"])}
-    optional = {"$node": row["node"], "$tag": row["tag"], "meta": None if row["meta"] is None else dict(row["meta"])}
+    meta = None if row["meta_json"] is None else json.loads(row["meta_json"])
+    assert (None if row["meta"] is None else dict(row["meta"])) == texts(meta)
+    optional = {"$node": row["node"], "$tag": row["tag"], "meta": meta}
     return fields | {name: value for name, value in optional.items() if value is not None}
+
+
+def texts(meta: dict[str, Any] | None) -> dict[str, str] | None:
+    """As maps of texts have it: what is no string is its JSON text."""
+    if meta is None:
+        return None
+    return {name: value if isinstance(value, str) else to_json(value).decode() for name, value in meta.items()}
 
 
 def both(topic: Topic, query: str = "") -> Exported:
@@ -78,6 +87,13 @@ def test_an_export_says_that_it_ends_its_connection_and_a_request_behind_it_cost
         head, _, chunks = connection.stream.read().partition(b"\r\n\r\n")  # to the end, without a reset
     assert b"\r\nconnection: close\r\n" in head + b"\r\n"
     assert unchunked(chunks) == whole
+
+
+def test_a_number_in_meta_and_its_text_stay_apart(topic: Topic) -> None:
+    metas = [{"k": 1}, {"k": "1"}, {"k": [1, {"a": None}], "l": True}, {}]
+    topic.write(*({"data": 0, "meta": meta} for meta in metas))
+    records, _ = both(topic)
+    assert [record["meta"] for record in records] == metas
 
 
 def test_every_field_of_a_record_is_exported(topic: Topic) -> None:

@@ -51,6 +51,9 @@ META = [
     b'{"\\u006b":"\\u0076\\/"}',
     '{"é":"漢字 😀"}'.encode(),
     b'{"":""}',
+    b'{"n":1,"s":"1","f":1.0,"big":1e400,"t":true,"z":null}',
+    b'{"nested":{"a":[1, {"b" : 2.50}],"$dead_letter_from":"q"},"list":[]}',
+    b'{"data":1,"meta":{"meta":{}}}',
 ]
 
 DECODER = json.JSONDecoder(parse_int=str)

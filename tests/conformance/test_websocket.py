@@ -439,7 +439,7 @@ def test_a_publisher_may_subscribe_too(client: Client, topic: Topic) -> None:
         ({}, "invalid_request"),
         ({"records": []}, "invalid_request"),
         ({"records": [{}]}, "invalid_request"),
-        ({"records": [{"data": 1, "meta": {"a": 1}}]}, "invalid_request"),
+        ({"records": [{"data": 1, "meta": [1]}]}, "invalid_request"),
         ({"records": [{"data": 1, "tag": "t" * 257}]}, "invalid_request"),
         ({"records": [{"data": 1}], "config": {"ttl_ms": -1}}, "invalid_request"),
         ({"records": [{"data": 1}], "return_seqs": "no"}, "invalid_request"),

@@ -64,7 +64,7 @@ class NewRecord(Struct, omit_defaults=True):
     data: Any
     tag: str | None = None
     node: str | None = None
-    meta: Mapping[str, str] | None = None
+    meta: Mapping[str, Any] | Raw | None = None
     delay_ms: int = 0
 
 
@@ -136,7 +136,7 @@ def append(
     *,
     tag: str | None = None,
     node: str | None = None,
-    meta: Mapping[str, str] | None = None,
+    meta: Mapping[str, Any] | None = None,
     delay_ms: int = 0,
     key: str | None = None,
     create: bool = True,

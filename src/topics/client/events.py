@@ -21,7 +21,7 @@ class Event(Struct, Generic[D], gc=False):
     raw: Raw = field(name="data")
     node: str | None = field(default=None, name="$node")
     tag: str | None = field(default=None, name="$tag")
-    meta: dict[str, str] | None = None
+    meta: dict[str, Any] | None = None
     topic: str = field(default="", name="$topic")
 
     def __repr__(self) -> str:

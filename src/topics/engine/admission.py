@@ -14,7 +14,7 @@ from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.payload import join_payload
 from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord, render_fragment
 
-_decode_meta = msgspec.json.Decoder(dict[str, str]).decode
+_decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class WriteLimits(NamedTuple):
@@ -98,7 +98,7 @@ def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:
 
 
 def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
-    """The bytes of a `meta` that is an object of strings within its bounds; empty for null, which is none."""
+    """The bytes of a `meta` that is an object within its bounds, as they are; empty for null, which is none."""
     meta = bytes(raw)
     if meta == b"null":
         return b""
@@ -107,8 +107,8 @@ def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
         raise InvalidRequest.in_field(field, f"is {len(meta)} bytes long; at most {bounds.meta_bytes_max} are allowed")
     try:
         keys = len(_decode_meta(meta))
-    except msgspec.ValidationError:
-        raise InvalidRequest.in_field(field, "must be an object whose values are all strings") from None
+    except (msgspec.ValidationError, RecursionError):
+        raise InvalidRequest.in_field(field, "must be an object, and not nested too deep") from None
     if keys > bounds.meta_keys_max:
         raise InvalidRequest.in_field(field, f"has {keys} keys; at most {bounds.meta_keys_max} are allowed")
     return meta

@@ -10,7 +10,6 @@ records. A piece whose file is gone is planned anew, and what was lost meanwhile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -36,13 +35,11 @@ from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_columns import FrameColumns, Ints, read_columns
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.wal_reader import scan
-from topics.wire.arrow import META
+from topics.wire.arrow import META, meta_members
 
 BATCH_RECORDS_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 REPLANS_MAX = 5
-
-_decode_meta = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class _Vanished(Exception):
@@ -180,9 +177,9 @@ def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
         datas.append(data)
         absent.append(meta is None)
         if meta is not None:
-            found = _decode_meta(meta)
-            keys += found
-            values += found.values()
+            for name, text in meta_members(meta.decode()):
+                keys.append(name)
+                values.append(text)
         bounds.append(len(keys))
     texts = pa.array(datas, pa.binary()).cast(pa.string())
     if not keys and all(absent):

@@ -9,7 +9,7 @@ from topics import limits
 from topics.spark.columns import Columns
 from topics.spark.options import TableSchema
 from topics.spark.schema import arrow
-from topics.wire.arrow import RECORD, TOMBSTONE, record_arrays
+from topics.wire.arrow import RECORD, TOMBSTONE, meta_maps, record_arrays
 from topics.wire.responses import RecordReply
 
 KAFKA_PARTITION = 0  # a topic is one log
@@ -44,7 +44,8 @@ def gathered(items: Iterable[list[RecordReply] | Gap]) -> Iterator[Columns | Gap
 
 
 def columns_of(records: list[RecordReply]) -> Columns:
-    seq, ts, node, tag, meta, data = record_arrays(records)
+    seq, ts, node, tag, metas, data = record_arrays(records)
+    meta = meta_maps(metas)
     return Columns(seq=seq, ts=ts, node=node, tag=tag, data=data, meta=meta)
 
 

@@ -228,5 +228,6 @@ class ChunkSender:
 
 def record_size_bytes(record: NewRecord) -> int:
     """About what the record takes in a request; chunks stay far below what a server takes."""
-    meta_bytes = sum(len(name) + len(value) + 8 for name, value in record.meta.items()) if record.meta else 0
+    meta = record.meta if isinstance(record.meta, dict) else {}
+    meta_bytes = sum(len(name) + len(value) + 8 for name, value in meta.items())
     return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES

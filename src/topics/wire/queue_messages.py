@@ -78,7 +78,7 @@ class ClaimedJob(Struct, omit_defaults=True):
     data: Any
     node: str | UnsetType = field(name="$node", default=UNSET)
     tag: str | UnsetType = field(name="$tag", default=UNSET)
-    meta: dict[str, str] | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
 
 
 class ClaimResponse(Struct):

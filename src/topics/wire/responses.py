@@ -153,19 +153,22 @@ class RecordOut(Struct, omit_defaults=True):
     data: Any
     node: str | UnsetType = field(name="$node", default=UNSET)
     tag: str | UnsetType = field(name="$tag", default=UNSET)
-    meta: dict[str, str] | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = UNSET
+
+
+NO_META = Raw(b"null")
 
 
 class RecordReply(Struct):
-    """The same for who reads it. The payload stays the text it is: parsing it would lose `1.0`, `1e400` and the order
-    of keys."""
+    """The same for who reads it. Payload and meta stay the text they are: parsing would lose `1.0`, `1e400` and the
+    order of keys."""
 
     seq: int = field(name="$seq")
     ts: int = field(name="$ts")
     data: Raw
     node: str | None = field(default=None, name="$node")
     tag: str | None = field(default=None, name="$tag")
-    meta: dict[str, str] | None = None
+    meta: Raw = NO_META
 
 
 class Tombstone(Struct):

@@ -117,9 +117,17 @@ def test_meta_may_have_exactly_its_maximum_of_keys() -> None:
     assert refused_field(record(meta=too_many)) == "records[0].meta"
 
 
-@pytest.mark.parametrize("meta", [b"[]", b'"x"', b"7", b"true", b'{"a":1}', b'{"a":null}', b'{"a":{"b":"c"}}'])
-def test_meta_is_an_object_of_strings(meta: bytes) -> None:
+@pytest.mark.parametrize("meta", [b"[]", b'"x"', b"7", b"true", b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"])
+def test_meta_is_an_object(meta: bytes) -> None:
     assert refused_field(record(meta=meta)) == "records[0].meta"
+
+
+@pytest.mark.parametrize(
+    "meta", [b"{}", b'{"a":1,"b":"1"}', b'{"a":null, "f" : 1.0}', b'{"a":{"b":["c", {"meta":1}]}}', b'{"a":1e400}']
+)
+def test_the_values_of_meta_are_any_json_and_stay_as_they_are(meta: bytes) -> None:
+    batch = admitted(record(b"7", meta=meta))
+    assert batch.fragments[0][batch.meta_at[0] :] == b',"meta":' + meta + b"}"
 
 
 @pytest.mark.parametrize(("text", "length"), [("", 0), ("abc", 3), ("ä", 2), ("😀", 4)])

@@ -17,7 +17,7 @@ from topics.spark.schema import arrow
 from topics.spark.writer import records_of
 from topics.wire.responses import RecordReply
 
-FULL = RecordReply(7, 1_700_000_000_123, Raw(b'{"b": 1.0,"a":1e400}'), "n", "t", {"k": "v", "l": "ü"})
+FULL = RecordReply(7, 1_700_000_000_123, Raw(b'{"b": 1.0,"a":1e400}'), "n", "t", Raw('{"k":"v","l":"ü"}'.encode()))
 BARE = RecordReply(9, 1_700_000_000_124, Raw(b"null"))
 
 

@@ -16,7 +16,8 @@ def read(*parts: bytes) -> pa.Table:
 
 def test_records_come_with_all_they_have_and_payloads_as_they_are() -> None:
     fragments = [
-        b'{"$seq":7,"$ts":1700000000123,"$node":"n","data":{"b": 1.0,\n "a":1e400},"meta":{"k":"\xc3\xbc"},"$tag":"t"}',
+        b'{"$seq":7,"$ts":1700000000123,"$node":"n","data":{"b": 1.0,\n "a":1e400},'
+        b'"meta":{"k":"\xc3\xbc", "n": 1.0},"$tag":"t"}',
         b'{"$seq":9,"$ts":1700000000124,"data":null}',
     ]
     table = read(stream_start("orders"), stream_records(fragments), stream_end(ExportEnd(9, [])))
@@ -27,12 +28,13 @@ def test_records_come_with_all_they_have_and_payloads_as_they_are() -> None:
         "ts": datetime.fromtimestamp(1700000000, UTC).replace(microsecond=123000),
         "node": "n",
         "tag": "t",
-        "meta": [("k", "ü")],
+        "meta": [("k", "ü"), ("n", "1.0")],
         "data": '{"b": 1.0,\n "a":1e400}',
         "kind": "record",
         "gap_from": None,
         "gap_to": None,
         "reason": None,
+        "meta_json": '{"k":"ü", "n": 1.0}',
     }
     assert (bare["node"], bare["tag"], bare["meta"], bare["data"]) == (None, None, None, "null")
     assert (end["kind"], end["seq"], end["reason"]) == ("end", 9, None)
