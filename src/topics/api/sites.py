@@ -123,8 +123,8 @@ class Sites:
         if not self.shares_with(origin):
             shown = origin[:200].decode("latin-1")
             raise Forbidden(f"pages of {shown} may not use this server: add it to TOPICS_CORS_ORIGINS", origin=shown)
+        # That the origin is allowed is said by `share`, as on every answer: twice would be an error to a browser.
         allowed = [
-            *self._allowed(origin),
             (b"access-control-allow-methods", ", ".join(methods).encode()),
             (b"access-control-max-age", b"%d" % limits.PREFLIGHT_S_MAX),
         ]
