@@ -38,11 +38,20 @@ PAGE_SIZE_MAX = 1000
 CLAIM_MAX = 1000
 WATCH_TOPICS_MAX = 256
 METRICS_TOPICS_MAX = 1000
+METRICS_CURSORS_MAX = 1000
+METRICS_SLICE_TOPICS = 100  # told in one turn of the loop
+DELETE_PREVIEW_RECORDS_MAX = 10  # shown of what a delete would remove
+DELETE_PREVIEW_BYTES_MAX = 64 * KIB  # of their text
 OVERVIEW_PAGE_SIZE_DEFAULT = 1000
 OVERVIEW_PAGE_SIZE_MAX = 10_000
 OVERVIEW_SLICE_TOPICS = 64  # told in one turn of the loop
 OVERVIEW_CURSORS_MAX = 8  # of each topic: those furthest behind
 MAP_ENTRIES_MAX = 1000  # of each list in the map of a topic
+
+# Warnings of fields nobody knows
+WARNINGS_MAX = 10
+WARNING_ENTRIES_MAX = 1000  # of a list, or an object of objects, that are looked through for them
+WARNING_NAME_CHARS_MAX = 64
 
 # Topic configuration clamps
 PRIORITY_MIN = -1000

@@ -8,13 +8,17 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec import structs
+from msgspec.json import encode
+
 from topics.api.auth import ANYBODY, Key, KeyStore
 from topics.api.call import Call
 from topics.api.error_mapping import is_internal, render_error, render_internal_error
-from topics.api.http import Request, Response
+from topics.api.http import JSON, Request, Response
 from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Phase, Readiness
+from topics.api.route_timings import RouteTimings
 from topics.api.routing import Answer, Route, RouteTable
 from topics.api.sites import Sites
 from topics.clock import Clock
@@ -46,12 +50,19 @@ class ApiApplication:
         self._in_flight = InFlight(inflight_per_key_max)
         self._probe_auth = probe_auth
         self._log_every_request = log.isEnabledFor(logging.DEBUG)
+        self._refused = RouteTimings()  # before a route was found, or before it was allowed
+
+    def timings(self) -> dict[tuple[str, str], RouteTimings]:
+        """Of each route, by method and path; `refused` are those that reached none."""
+        by_route = {(route.method, route.path): route.timings for route in self._routes.routes}
+        return by_route | {("", "refused"): self._refused}
 
     def admit(self, request: Request) -> Response | None:
         try:
             self._authorise(request)
         except TopicsError as error:
-            return self._sites.share(request.headers, self._refusal(request, error))
+            refusal = self._timed(self._refused, request, self._refusal(request, error))
+            return self._sites.share(request.headers, refusal)
         return None
 
     def handle(self, request: Request) -> Answer:
@@ -63,20 +74,35 @@ class ApiApplication:
     def _answer(self, request: Request) -> Answer:
         try:
             route, call = self._authorise(request)
+        except MethodNotAllowed as error:
+            return self._timed(self._refused, request, self._preflight(request, error))
+        except TopicsError as error:
+            return self._timed(self._refused, request, self._refusal(request, error))
+        except Exception:
+            return self._timed(self._refused, request, self._failure(request))
+        try:
             answer = route.handler(call)
         except Busy as busy:
             answer = _ask_again(route, call, busy)
-        except MethodNotAllowed as error:
-            return self._preflight(request, error)
         except TopicsError as error:
-            return self._refusal(request, error)
+            answer = self._refusal(request, error)
         except Exception:
-            return self._failure(request)
+            answer = self._failure(request)
         if isinstance(answer, Response):
+            # As `_timed`, without a call.
+            route.timings.add(answer.status, self._clock.monotonic_ns() - request.received_ns)
+            if call.warnings is not None:
+                answer = _warned(answer, call)
             if self._log_every_request:
                 self._log(request, answer.status)
             return answer
-        return self._in_flight.holding(call.key, self._finish(call, answer))
+        return self._in_flight.holding(call.key, self._finish(route, call, answer))
+
+    def _timed(self, timings: RouteTimings, request: Request, response: Response) -> Response:
+        timings.add(response.status, self._clock.monotonic_ns() - request.received_ns)
+        if self._log_every_request:
+            self._log(request, response.status)
+        return response
 
     def refuse(self, error: TopicsError, request_id: str) -> Response:
         response = render_error(error)
@@ -118,26 +144,22 @@ class ApiApplication:
         key.require_scope(route.scope)
         return key
 
-    async def _finish(self, call: Call, answer: Coroutine[Any, Any, Response]) -> Response:
+    async def _finish(self, route: Route, call: Call, answer: Coroutine[Any, Any, Response]) -> Response:
         """Awaits an answer that has to wait."""
         try:
             response = await answer
-            if self._log_every_request:
-                self._log(call.request, response.status)
         except TopicsError as error:
             response = self._refusal(call.request, error)
         except Exception:
             response = self._failure(call.request)
+        response = _warned(self._timed(route.timings, call.request, response), call)
         return self._sites.share(call.request.headers, response)
 
     def _refusal(self, request: Request, error: TopicsError) -> Response:
         if is_internal(error):
             return self._failure(request)
         elapsed_ms = round((self._clock.monotonic_ns() - request.received_ns) / 1e6, 3)
-        response = render_error(error, elapsed_ms if request.received_ns else 0.0)
-        if self._log_every_request:
-            self._log(request, response.status)
-        return response
+        return render_error(error, elapsed_ms if request.received_ns else 0.0)
 
     def _failure(self, request: Request) -> Response:
         log.exception("%s %s failed", request.request_id, _target(request))
@@ -157,6 +179,13 @@ async def _ask_again(route: Route, call: Call, busy: Busy) -> Response:
             busy = again
         else:
             return answer if isinstance(answer, Response) else await answer
+
+
+def _warned(response: Response, call: Call) -> Response:
+    """The reply with the warnings of its call, where it is an object they can be put into."""
+    if call.warnings is None or response.content_type != JSON or not response.body.endswith(b"}"):
+        return response
+    return structs.replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], encode(call.warnings)))
 
 
 def _target(request: Request) -> str:

@@ -8,18 +8,21 @@ from topics.api.query import Query
 from topics.clock import Clock
 from topics.engine.journal import Commit
 from topics.errors import InvalidRequest, UnsupportedMediaType
-from topics.wire.requests import Body, decode
+from topics.wire.requests import Body, decode, decode_leniently
 from topics.wire.responses import Performance
+from topics.wire.unknown_fields import UnknownFields
 
 
 class Call(Struct, gc=False):
-    """`name` and `item` are the names in the path, percent-decoded; empty where the path has none."""
+    """`name` and `item` are the names in the path, percent-decoded; empty where the path has none. `warnings`: what the
+    body has that nobody knows; they go into the reply."""
 
     request: Request
     name: str
     item: str
     key: Key
     clock: Clock
+    warnings: list[str] | None = None
 
     @property
     def query(self) -> Query:
@@ -49,7 +52,11 @@ class Call(Struct, gc=False):
         if content_type != b"application/json" and not _is_json(content_type):
             shown = "none" if content_type is None else repr(content_type.decode("latin-1")[:80])
             raise UnsupportedMediaType(f"Content-Type must be application/json, not {shown}")
-        return decode(body, into)
+        try:
+            return decode(body, into)
+        except UnknownFields as unknown:
+            self.warnings = unknown.warnings
+        return decode_leniently(body, into)
 
 
 def _is_json(content_type: bytes | None) -> bool:

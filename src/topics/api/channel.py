@@ -189,6 +189,7 @@ class ChannelConnection(asyncio.Protocol):
     # --- what the transport calls
 
     def data_received(self, data: bytes) -> None:
+        self._connections.received_bytes += len(data)
         if self._upgraded and self._state == OPEN:
             self._tell(self._owner.received, data)
             return
@@ -253,6 +254,7 @@ class ChannelConnection(asyncio.Protocol):
                 self.abort()
                 return
         self._note_left()  # should the connection end now, this much is known
+        self._connections.sent_bytes += unsent_bytes
         self._unsent = []
         self._unsent_bytes = 0
         self._handed_bytes += unsent_bytes

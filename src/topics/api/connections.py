@@ -67,6 +67,8 @@ class Connections:
         "date_line",
         "draining",
         "heads",
+        "received_bytes",
+        "sent_bytes",
     )
 
     def __init__(self, clock: Clock, connections_max: int = limits.CONNECTIONS_MAX) -> None:
@@ -82,6 +84,8 @@ class Connections:
         self._unflushed: list[Flushable] = []
         self.draining = False
         self.heads = HeadTable()
+        self.received_bytes = 0  # of all there ever were
+        self.sent_bytes = 0
         self.date_line = date_line(clock.now_ms())
 
     def __len__(self) -> int:

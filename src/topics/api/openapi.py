@@ -61,6 +61,7 @@ def openapi_document(table: RouteTable) -> bytes:
     schema_of = dict(zip(ordered, references, strict=True))
     _describe_payloads(components)
     _describe_rules(components)
+    _describe_unknown_fields(components, table)
     paths: dict[str, dict[str, Any]] = {}
     for route in table.routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
@@ -111,6 +112,24 @@ def _describe_rules(components: dict[str, Any]) -> None:
             _match_of("Eq", {"type": "string"}),
             _match_of("Glob", {"type": "string", "pattern": r"^[^*]*\*$"}),
         ]
+
+
+def _describe_unknown_fields(components: dict[str, Any], table: RouteTable) -> None:
+    """They are allowed, though the structs refuse them at first; the reply to a body that has any says so."""
+    for component in components.values():
+        if component.get("additionalProperties") is False:
+            del component["additionalProperties"]
+    replies = {reply for route in table.routes if route.body for reply in route.replies.values()} | {ErrorResponse}
+    for reply in replies:
+        components[reply.__name__]["properties"]["warnings"] = _WARNINGS
+
+
+_WARNINGS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "maxItems": limits.WARNINGS_MAX,
+    "description": "Extension. Fields of the request that nobody knows; absent when there are none.",
+}
 
 
 def _match_of(operator: str, text: dict[str, Any]) -> dict[str, Any]:

@@ -135,6 +135,7 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         # Hot: a small read on a connection that does not wait is answered before this returns.
         reader = self._reader
+        self._connections.received_bytes += len(data)
         if not self._blocked and reader.stage != STOPPED and len(data) <= limits.PARSE_SLICE_BYTES:
             try:
                 rest = reader.feed(data)
@@ -330,6 +331,7 @@ class HttpProtocol(asyncio.Protocol):
             rendered = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
             self._out_bytes = 0
+            self._connections.sent_bytes += len(rendered)
             self._transport.write(rendered)
 
     # --- handing over

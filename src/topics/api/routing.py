@@ -4,7 +4,7 @@ A handler's method has its route above it, as a decorator; `api/routes.py` makes
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +12,7 @@ from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
+from topics.api.route_timings import RouteTimings
 from topics.errors import InvalidRequest, MethodNotAllowed, NotFound
 
 Answer = Response | Coroutine[Any, Any, Response]
@@ -66,6 +67,7 @@ class Route:
     token_query: bool = False  # takes its key as ?token= too, for browsers' EventSource
     always: bool = False  # answers also while the server recovers or stops
     handler: Handler = _no_handler
+    timings: RouteTimings = field(default_factory=RouteTimings, compare=False, repr=False)
 
     def __call__(self, method: Method) -> Method:
         vars(method).setdefault("routes", []).append(self)
@@ -80,7 +82,7 @@ class Route:
 def routes_of(kind: type, handlers: object) -> list[Route]:
     """Those declared in the class `kind`, in its order; their handlers are the methods of `handlers`."""
     return [
-        replace(route, handler=getattr(handlers, name))
+        replace(route, handler=getattr(handlers, name), timings=RouteTimings())
         for name, method in vars(kind).items()
         for route in getattr(method, "routes", ())
     ]

@@ -30,8 +30,10 @@ from topics.wire.live_requests import (
     TopicStart,
     Unsubscribe,
     decode_command,
+    decode_command_leniently,
     request_id_of,
 )
+from topics.wire.unknown_fields import UnknownFields
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
@@ -67,6 +69,7 @@ class WebSocketCommands:
         self._waiting: deque[bytes] = deque()
         self._busy = False
         self._no_room_since_ns: int | None = None  # the command that is first waits for the disk to catch up
+        self._warnings: list[str] | None = None  # of the command that is being carried out
 
     def opened(self, channel: Channel) -> None:
         self._channel = channel
@@ -89,8 +92,14 @@ class WebSocketCommands:
             self._run(self._waiting.popleft())
 
     def _run(self, message: bytes) -> None:
+        self._warnings = None
         try:
-            self._carry_out(decode_command(message))
+            try:
+                command = decode_command(message)
+            except UnknownFields as unknown:
+                self._warnings = unknown.warnings
+                command = decode_command_leniently(message)
+            self._carry_out(command)
         except Busy as busy:
             self._busy = True
             if self._channel is not None:
@@ -98,7 +107,7 @@ class WebSocketCommands:
             self._spawn(self._ask_again(message, busy))
             return
         except TopicsError as error:
-            self._refuse(request_id_of(message), error)
+            self._refuse(request_id_of(message), error, self._warnings)
         self._no_room_since_ns = None
 
     async def _ask_again(self, message: bytes, busy: Busy) -> None:
@@ -121,11 +130,11 @@ class WebSocketCommands:
                 topic = self._engine.find_topic(command.topic)
                 if topic is not None:
                     self._subscriber.remove(topic)
-                self._send({"op": "unsubscribed", "request_id": command.request_id, "topic": command.topic})
+                self._answer({"op": "unsubscribed", "request_id": command.request_id, "topic": command.topic})
             case Publish():
                 self._publish(command)
             case Ping():
-                self._send({"op": "pong", "request_id": command.request_id})
+                self._answer({"op": "pong", "request_id": command.request_id})
 
     def _subscribe(self, command: Subscribe) -> None:
         self._key.require_scope(Scope.READ)
@@ -136,7 +145,7 @@ class WebSocketCommands:
         kept = sum(topic.name not in starts for topic in self._subscriber.feeds)  # the others begin anew
         room = max(self._watch_topics_max - kept, 0)
         found = find_topics(self._engine, self._key, starts, room, lenient=False)
-        self._send(
+        self._answer(
             {
                 "op": "subscribed",
                 "request_id": command.request_id,
@@ -167,19 +176,23 @@ class WebSocketCommands:
             if command.disable_backpressure and waits_for_room(error) and not self._waited_long_enough(began_ns):
                 raise Busy(self._later_again()) from None
             raise
-        commit = appended.commit
+        commit, warnings = appended.commit, self._warnings
 
         def acknowledge() -> None:
             total_ms = (self._clock.monotonic_ns() - began_ns) / 1e6
             reply = reply_to(command.topic, appended, command.return_seqs, total_ms, None)
             asked = b"" if command.request_id is None else b'"request_id":%b,' % encode(command.request_id)
+            if warnings is not None:
+                reply = b'%b,"warnings":%b}' % (reply[:-1], encode(warnings))
             self._send_text(b'{"op":"ack",%b%b' % (asked, reply[1:]))
 
         if commit is None:
             acknowledge()
         else:
             commit.when_done(
-                lambda done: acknowledge() if done.error is None else self._refuse(command.request_id, done.error)
+                lambda done: (
+                    acknowledge() if done.error is None else self._refuse(command.request_id, done.error, warnings)
+                )
             )
 
     def _waited_long_enough(self, now_ns: int) -> bool:
@@ -193,12 +206,17 @@ class WebSocketCommands:
         self._call_later(limits.BACKPRESSURE_RETRY_MS / 1000, lambda: commit.resolve(None, 0))
         return commit
 
-    def _refuse(self, request_id: str | None, error: TopicsError) -> None:
+    def _refuse(self, request_id: str | None, error: TopicsError, warnings: list[str] | None = None) -> None:
         frame: dict[str, object] = {"op": "error", "request_id": request_id, "code": error.code}
         frame["message"] = error.message
+        frame["warnings"] = warnings
         if error.detail:
             frame["detail"] = error.detail
         self._send(frame)
+
+    def _answer(self, frame: dict[str, object]) -> None:
+        """To the command that is being carried out, with what it has that nobody knows."""
+        self._send({**frame, "warnings": self._warnings})
 
     def _send(self, frame: dict[str, object]) -> None:
         self._send_text(text_of(frame))

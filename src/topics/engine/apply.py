@@ -118,7 +118,9 @@ def _create(state: State, created: TopicCreated) -> None:
 
 def _configure(state: State, topic: Topic, change: ConfigChanged) -> None:
     state.expire(topic, change.ts)  # what the old TTL took stays taken
+    state.topics_by_class[topic.config.durability] -= 1
     topic.configure(change.config)
+    state.topics_by_class[topic.config.durability] += 1
     topic.log.keep_resident(change.config.durability is Durability.EPHEMERAL)
     state.expire(topic, change.ts)
     if change.config.discard is Discard.OLD:
@@ -131,6 +133,7 @@ def _restart(state: State, topic: Topic, restarted: Restarted) -> None:
     log = topic.log
     bytes_before, count_before = log.bytes, log.count
     log.drop_resident()
+    state.count_lost(GapReason.CRASH, count_before - log.count)
     state.account(topic, bytes_before, count_before)
     if restarted.head_seq > log.head_seq:
         _lose(state, topic, restarted.head_seq, GapReason.CRASH)
@@ -155,6 +158,7 @@ def _lose(state: State, topic: Topic, last_seq: int, reason: GapReason) -> None:
     first_seq = topic.log.head_seq + 1
     topic.log.lose(first_seq, last_seq, reason)
     topic.losses.note(first_seq, last_seq, reason, topic.log.last_ts)
+    state.count_lost(reason, last_seq - first_seq + 1)
     _published(state, topic)
 
 

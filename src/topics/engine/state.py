@@ -34,6 +34,9 @@ class State:
         self.next_id = 1  # of topics and routers: no two of them ever have the same
         self.bytes_live = 0
         self.records_live = 0
+        self.topics_by_class = dict.fromkeys(Durability, 0)
+        self.queue_topics: dict[Topic, None] = {}
+        self.lost_total: dict[GapReason, int] = {}  # records, since the start
         self.blocks_filled = 0  # ever: full blocks wait to be sealed
         self.on_change: Callable[[Topic], None] = _nobody  # told of every append, and of a topic's end
         self.on_forwardable: Callable[[Topic], None] = _nobody  # told of topics that have records for their routers
@@ -49,6 +52,9 @@ class State:
         self.next_id = max(self.next_id, topic.topic_id + 1)
         self.bytes_live += topic.log.bytes
         self.records_live += topic.log.count
+        self.topics_by_class[topic.config.durability] += 1
+        if topic.queue is not None:
+            self.queue_topics[topic] = None
         self.changed.add(topic)
         self.watch_ttl(topic)
 
@@ -60,6 +66,8 @@ class State:
         self._removed.append(topic.topic_id)
         self.bytes_live -= topic.log.bytes
         self.records_live -= topic.log.count
+        self.topics_by_class[topic.config.durability] -= 1
+        self.queue_topics.pop(topic, None)
         topic.deleted = True
         self.on_change(topic)
 
@@ -91,6 +99,7 @@ class State:
         log.evict_through(last_seq)
         if count_before != log.count:
             topic.losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
+            self.count_lost(GapReason.CAP, count_before - log.count)
             self.account(topic, bytes_before, count_before)
 
     def expire(self, topic: Topic, now_ms: int, *, wait: bool = False) -> None:
@@ -106,7 +115,11 @@ class State:
             if count_before != log.count:
                 topic.expired_ms = max(topic.expired_ms, now_ms)
                 topic.losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
+                self.count_lost(GapReason.TTL, count_before - log.count)
                 self.account(topic, bytes_before, count_before)
+
+    def count_lost(self, reason: GapReason, records: int) -> None:
+        self.lost_total[reason] = self.lost_total.get(reason, 0) + records
 
     def account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
         """Records of the topic are gone: takes over what that changes elsewhere."""

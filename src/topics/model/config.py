@@ -57,7 +57,7 @@ class TopicConfig(Struct, frozen=True):
     leases_durable: bool = False
 
 
-class TopicConfigPatch(Struct, frozen=True):
+class TopicConfigPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """The fields somebody gave. A field not given leaves what is there."""
 
     type: TopicType | UnsetType = UNSET

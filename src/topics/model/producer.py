@@ -17,7 +17,7 @@ from topics.model.record import NewRecord
 _SEPARATOR = "\0"
 
 
-class Producer(Struct, frozen=True, gc=False):
+class Producer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Who writes, and where in its sequence this write begins. Records it has written before are left out."""
 
     name: Annotated[str, Meta(description="Its writes come one after the other, never two at once.")]

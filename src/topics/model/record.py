@@ -33,7 +33,7 @@ Delay = Annotated[
 ]
 
 
-class NewRecord(Struct, gc=False):
+class NewRecord(Struct, gc=False, forbid_unknown_fields=True):
     """One record of a write, as sent."""
 
     data: Raw

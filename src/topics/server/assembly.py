@@ -36,7 +36,7 @@ from topics.engine.engine import Engine, EngineLimits
 from topics.engine.journal import Commit
 from topics.server.descriptors import ENOUGH, Descriptors
 from topics.server.encoders import Encoders
-from topics.server.metrics import LiveMetrics, ServerMetrics
+from topics.server.metrics import ServerMetrics
 from topics.server.pressure import Pressure
 from topics.server.server_view import ServerView
 from topics.server.settings import Settings
@@ -147,9 +147,6 @@ def assemble(
     sessions = WatchSessions(clock, settings.watch_sessions_max)
     tasks = Tasks()
 
-    def live_metrics() -> LiveMetrics:
-        return LiveMetrics(sse_connections=len(live), watch_sessions=len(sessions), pressure=governor.pressure)
-
     def new_websocket(call: Call, release: Callable[[], None]) -> WebSocketConnection:
         return WebSocketConnection(
             engine,
@@ -168,7 +165,16 @@ def assemble(
     vital_signs = VitalSigns(disk, settings.data_dir)
     connections = Connections(clock, descriptors.connections_max)
     server_view = ServerView(engine, clock, store, vital_signs, governor, connections, live, long_polls, sessions)
-    metrics = ServerMetrics(engine, queues, clock, readiness, wal=store.wal_metrics, live=live_metrics)
+    metrics = ServerMetrics(
+        engine,
+        queues,
+        clock,
+        readiness,
+        wal=store.wal_metrics,
+        live=server_view.live_metrics,
+        process=server_view.process_metrics,
+        routes=lambda: application.timings(),  # noqa: PLW0108 - made below
+    )
     routes = route_table(
         TopicHandlers(engine, queues, clock),
         RecordHandlers(

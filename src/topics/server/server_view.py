@@ -1,4 +1,6 @@
-"""The process as the overview shows it: gathers what its parts know of themselves. More topics make it no slower."""
+"""The process as the overview and the metrics show it: gathers what its parts know of
+themselves. More topics make it no slower.
+"""
 
 from collections.abc import Sequence
 
@@ -9,9 +11,9 @@ from topics.delivery.governor import Governor
 from topics.delivery.long_poll import LongPolls
 from topics.delivery.watch_session import WatchSessions
 from topics.engine.engine import Engine
-from topics.server.metrics import WalMetrics
+from topics.server.metrics import LiveMetrics, ProcessMetrics, WalMetrics
 from topics.server.store import Store
-from topics.server.vitals import VitalSigns
+from topics.server.vitals import LAG_BUCKETS_MS, VitalSigns
 from topics.storage.group_commit import SYNC_BUCKETS_US
 from topics.version import VERSION
 from topics.wire.overview import (
@@ -77,6 +79,35 @@ class ServerView:
             checkpoints=CheckpointOverview(
                 times.finished, store.checkpointer.failures_total, times.last_ts, times.last_ms
             ),
+        )
+
+    def process_metrics(self) -> ProcessMetrics:
+        vitals, lag, recovery = self._vital_signs.latest, self._vital_signs.loop_lag, self._store.recovery
+        checkpointer = self._store.checkpointer
+        finished, total_ms, last_ts, last_ms = checkpointer.times
+        return ProcessMetrics(
+            *vitals,
+            loop_lag_bounds_ms=LAG_BUCKETS_MS,
+            loop_lag_counts=lag.counts,
+            loop_lag_sum_ms=lag.sum_ms,
+            checkpoints_total=finished,
+            checkpoint_failures_total=checkpointer.failures_total,
+            checkpoint_ms_total=total_ms,
+            checkpoint_last_ms=last_ms,
+            checkpoint_last_ts=last_ts,
+            recovery_ms=None if recovery is None else recovery.duration_ms,
+            recovery_lost_seqs=None if recovery is None else recovery.lost,
+        )
+
+    def live_metrics(self) -> LiveMetrics:
+        return LiveMetrics(
+            sse_connections=len(self._live),
+            watch_sessions=len(self._sessions),
+            pressure=self._governor.pressure,
+            connections=len(self._connections),
+            long_polls=len(self._long_polls),
+            received_bytes_total=self._connections.received_bytes,
+            sent_bytes_total=self._connections.sent_bytes,
         )
 
 

@@ -179,6 +179,7 @@ class Store:
             heads = self._heads.read()
             derive_copies(state, heads)
             operations = restarts(state, heads, self._clock.now_ms())
+        state.lost_total.clear()  # what an earlier process has counted
         _report_damage(recovered)
         recovery.repair()
         return Replayed(recovered, operations)

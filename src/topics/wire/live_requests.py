@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from topics import limits
 from topics.errors import InvalidRequest
 from topics.model.config import Unsigned
-from topics.wire.requests import ReadEpoch, WriteRequest, check_u64, decode
+from topics.wire.requests import ReadEpoch, WriteRequest, check_u64, decode, decode_leniently
 
 
 class Consistency(StrEnum):
@@ -18,7 +18,7 @@ class Consistency(StrEnum):
     STRONG = "strong"
 
 
-class TopicStart(Struct):
+class TopicStart(Struct, forbid_unknown_fields=True):
     """Where to begin in one topic."""
 
     from_seq: Annotated[Unsigned, Meta(description="Exclusive; 0 is from the earliest record.")] = 0
@@ -30,7 +30,7 @@ class TopicStart(Struct):
         check_u64(self.epoch, "epoch")
 
 
-class ReadWishes(Struct):
+class ReadWishes(Struct, forbid_unknown_fields=True):
     """How a live reader wants its records; the same for SSE and WebSocket."""
 
     node: Annotated[
@@ -85,7 +85,7 @@ class Subscribe(ReadWishes, kw_only=True, tag_field="op", tag="subscribe"):
         check_u64(self.epoch, "epoch")
 
 
-class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe"):
+class Unsubscribe(Struct, kw_only=True, tag_field="op", tag="unsubscribe", forbid_unknown_fields=True):
     topic: str
     request_id: str | None = None
 
@@ -96,7 +96,7 @@ class Publish(WriteRequest, kw_only=True, tag_field="op", tag="publish"):
     return_seqs: bool = True
 
 
-class Ping(Struct, kw_only=True, tag_field="op", tag="ping"):
+class Ping(Struct, kw_only=True, tag_field="op", tag="ping", forbid_unknown_fields=True):
     request_id: str | None = None
 
 
@@ -105,6 +105,11 @@ Command = Subscribe | Unsubscribe | Publish | Ping
 
 def decode_command(text: bytes) -> Command:
     command: Any = decode(text, Command)  # type: ignore[arg-type]
+    return command  # type: ignore[no-any-return]
+
+
+def decode_command_leniently(text: bytes) -> Command:
+    command: Any = decode_leniently(text, Command)  # type: ignore[arg-type]
     return command  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ LeaseIds = Annotated[
 ]
 
 
-class ClaimRequest(Struct):
+class ClaimRequest(Struct, forbid_unknown_fields=True):
     """Leases jobs to a worker."""
 
     node: Node
@@ -27,7 +27,7 @@ class ClaimRequest(Struct):
         check_u64(self.lease_ms, "lease_ms")
 
 
-class AckRequest(Struct):
+class AckRequest(Struct, forbid_unknown_fields=True):
     """Completes jobs: they are deleted for good."""
 
     node: Node
@@ -35,7 +35,7 @@ class AckRequest(Struct):
     lease_ids: LeaseIds = None
 
 
-class NackRequest(Struct):
+class NackRequest(Struct, forbid_unknown_fields=True):
     """Gives jobs back."""
 
     node: Node
@@ -47,7 +47,7 @@ class NackRequest(Struct):
         check_u64(self.delay_ms, "delay_ms")
 
 
-class ExtendRequest(Struct):
+class ExtendRequest(Struct, forbid_unknown_fields=True):
     """Sets new deadlines."""
 
     node: Node
@@ -59,7 +59,7 @@ class ExtendRequest(Struct):
         check_u64(self.lease_ms, "lease_ms")
 
 
-class RedriveRequest(Struct):
+class RedriveRequest(Struct, forbid_unknown_fields=True):
     """Extension. Sends dead letters back to the queue they came from."""
 
     max: Annotated[Unsigned | None, Meta(description="How many at most; default is all.")] = None

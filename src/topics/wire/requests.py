@@ -1,11 +1,11 @@
 """Request bodies, field for field as the API document has them, and how bytes become one.
 
-Unknown fields are ignored, the last of a repeated field counts, and nothing is guessed: an integer
-is not a float, a string or a boolean. Payloads stay the bytes they came as.
+Unknown fields are passed over with a warning (`unknown_fields`), the last of a repeated field counts, and nothing is
+guessed: an integer is not a float, a string or a boolean. Payloads stay the bytes they came as.
 """
 
 import re
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +16,7 @@ from topics.model.config import TopicConfigPatch, Unsigned
 from topics.model.producer import Producer
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee
+from topics.wire.unknown_fields import UnknownFields, lenient, warnings_of
 
 
 def check_u64(value: int | None, field: str) -> None:
@@ -30,7 +31,7 @@ ReadEpoch = Annotated[
 ]
 
 
-class WriteRequest(Struct, gc=False):
+class WriteRequest(Struct, gc=False, forbid_unknown_fields=True):
     """Appends one or many records."""
 
     records: Annotated[list[NewRecord], Meta(description="Seqs are assigned in this order, contiguously.")]
@@ -46,7 +47,7 @@ class WriteRequest(Struct, gc=False):
     ] = None
 
 
-class DiffRequest(Struct, gc=False):
+class DiffRequest(Struct, gc=False, forbid_unknown_fields=True):
     """Reads the records after a cursor."""
 
     from_seq: Annotated[Unsigned, Meta(description="Exclusive: records with a greater $seq.")] = 0
@@ -77,7 +78,7 @@ class DiffRequest(Struct, gc=False):
         check_u64(self.epoch, "epoch")
 
 
-class PutCursorRequest(Struct):
+class PutCursorRequest(Struct, forbid_unknown_fields=True):
     """Remembers how far somebody has read."""
 
     seq: Annotated[Unsigned, Meta(description="The last seq dealt with.")]
@@ -86,7 +87,7 @@ class PutCursorRequest(Struct):
         check_u64(self.seq, "seq")
 
 
-class PutRouterRequest(Struct, kw_only=True):
+class PutRouterRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """Forwards the records of one topic to another."""
 
     source: Annotated[str, Meta(description="Records written here from now on are forwarded.")]
@@ -101,7 +102,7 @@ class PutRouterRequest(Struct, kw_only=True):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
 
-class DeleteRecordsRequest(Struct):
+class DeleteRecordsRequest(Struct, forbid_unknown_fields=True):
     """Deletes records for good, by seq and/or by tag."""
 
     before_seq: Annotated[Unsigned | None, Meta(description="Records with a smaller $seq.")] = None
@@ -125,14 +126,17 @@ def _new_decoder(into: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(body: bytes, into: type[Body]) -> Body:
-    """The request in `body`, or InvalidRequest naming the field that is wrong."""
+    """The request in `body`. InvalidRequest names the field that is wrong, UnknownFields those nobody knows."""
     try:
         if not body.isascii():
             # Payloads are not decoded below, so this is where their UTF-8 is checked.
             body.decode()
         request: Body = (_decoders.get(into) or _new_decoder(into)).decode(body)
     except msgspec.ValidationError as error:
-        _refuse_field(str(error))
+        message = str(error)
+        if message.startswith(_UNKNOWN):
+            raise UnknownFields(warnings_of(body, into) or [_far_behind(message)]) from None
+        _refuse_field(message)
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     except UnicodeDecodeError as error:
@@ -142,6 +146,20 @@ def decode(body: bytes, into: type[Body]) -> Body:
     return request
 
 
+def decode_leniently(body: bytes, into: type[Body]) -> Body:
+    """The same, with fields that nobody knows passed over."""
+    twin: type[Body] = lenient(cast(Any, into))
+    return decode(body, twin)
+
+
+def _far_behind(message: str) -> str:
+    """For one that is beyond what is looked through: msgspec names the first there is."""
+    found = _WITH_PATH.fullmatch(message)
+    problem, path = (found["problem"], f"{found['path']}.") if found else (message, "")
+    return f"unknown field {path}{problem[len(_UNKNOWN) :].strip(' `')[: limits.WARNING_NAME_CHARS_MAX]} was ignored"
+
+
+_UNKNOWN = "Object contains unknown field"
 _WITH_PATH = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _QUOTED_FIELD = re.compile(r"`(?P<field>\w+)` (?P<problem>is beyond .*)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>\w+)`")

@@ -216,6 +216,18 @@ class DeleteRecordsResponse(Struct):
     performance: Performance
 
 
+class DeletePreview(Struct):
+    """What a delete would remove now. The seqs are null when that is nothing."""
+
+    topic: str
+    count: int
+    bytes: int
+    first_seq: int | None
+    last_seq: int | None
+    sample: Annotated[list[RecordOut], Meta(description="The first ones: at most 10, and 64 KiB of text.")]
+    performance: Performance
+
+
 class CursorState(Struct):
     """A named cursor, and how far behind the head it is."""
 

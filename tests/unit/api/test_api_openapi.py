@@ -98,6 +98,7 @@ def test_bodies_are_required_where_there_is_no_default(document: dict[str, Any])
         ("post", "/v0/topics/{topic}"): True,
         ("post", "/v0/topics/{topic}/diff"): False,
         ("post", "/v0/topics/{topic}/delete"): True,
+        ("post", "/v0/topics/{topic}/delete/preview"): True,
         ("post", "/v0/topics/{topic}/claim"): True,
         ("post", "/v0/topics/{topic}/ack"): True,
         ("post", "/v0/topics/{topic}/nack"): True,
@@ -145,7 +146,13 @@ def test_rules_beyond_types_are_described(document: dict[str, Any]) -> None:
 
 def test_a_schema_has_the_fields_of_its_struct(document: dict[str, Any]) -> None:
     names = {field.encode_name for field in msgspec.structs.fields(ErrorResponse)}
-    assert set(schemas(document)["ErrorResponse"]["properties"]) == names
+    assert set(schemas(document)["ErrorResponse"]["properties"]) == names | {"warnings"}
+
+
+def test_unknown_fields_are_allowed_and_warned_of(document: dict[str, Any]) -> None:
+    assert all("additionalProperties" not in schemas(document)[name] for name in ("WriteRequest", "NewRecord"))
+    assert schemas(document)["WriteResponse"]["properties"]["warnings"]["items"] == {"type": "string"}
+    assert "warnings" not in schemas(document)["TopicPage"]["properties"]
 
 
 def _run(call: Callable[[], None]) -> None:

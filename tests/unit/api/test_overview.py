@@ -168,14 +168,16 @@ def test_a_key_sees_what_its_prefixes_allow() -> None:
     at = Served(TOPICS_API_KEYS="all,some:read:a|x")
     for topic in ("a1", "a2", "b"):
         at.ok(f"POST /v0/topics/{topic}", {"records": [{"data": 1}]}, authorization="Bearer all")
-    at.ok("PUT /v0/routers/other", {"source": "a1", "dest": "b"}, authorization="Bearer all")
+    for router, dest in {"other": "a2", "a-out": "b", "a-in": "a2"}.items():
+        at.ok(f"PUT /v0/routers/{router}", {"source": "a1", "dest": dest}, authorization="Bearer all")
     shown = at.ok("GET /v0/overview", authorization="Bearer some")["topics"]
     assert [each["topic"] for each in shown] == ["a1", "a2"]
     shown = at.ok("GET /v0/overview?prefix=a2", authorization="Bearer some")["topics"]
     assert [each["topic"] for each in shown] == ["a2"]
     assert at.ok("GET /v0/overview?prefix=b", authorization="Bearer some")["topics"] == []
     assert at.error("GET /v0/topics/b/map", authorization="Bearer some") == (403, "forbidden")
-    assert at.ok("GET /v0/topics/a1/map", authorization="Bearer some")["routers"] == []
+    routers = at.ok("GET /v0/topics/a1/map", authorization="Bearer some")["routers"]
+    assert [router["router"] for router in routers] == ["a-in"]
 
 
 def test_the_process_is_shown_with_every_page(at: Served) -> None:
@@ -284,3 +286,25 @@ def test_a_page_is_what_its_schema_says(at: Served) -> None:
             name for name in OverviewPage.__struct_fields__ if getattr(page, name) is not UNSET
         ]
     msgspec.json.decode(at.reply("GET /v0/topics/a/map").body, type=TopicMap)
+
+
+def test_every_answer_is_timed_under_its_route(at: Served) -> None:
+    at.write(1)
+    at.ok("PUT /v0/topics/f", {"durability": "fsync"})
+    at.ok("POST /v0/topics/f", {"records": [{"data": 1}]})
+    at.error("POST /v0/topics/t", {"records": 1})
+    at.error("GET /v0/topics/none")
+    at.error("GET /v0/nothing")
+    counted = {
+        (*route, timings.status): timings.requests
+        for route, statuses in at.server.application.timings().items()
+        for timings in statuses
+    }
+    assert counted == {
+        ("POST", "/v0/topics/{topic}", 201): 1,
+        ("POST", "/v0/topics/{topic}", 200): 1,
+        ("POST", "/v0/topics/{topic}", 400): 1,
+        ("PUT", "/v0/topics/{topic}", 201): 1,
+        ("GET", "/v0/topics/{topic}", 404): 1,
+        ("", "refused", 404): 1,
+    }

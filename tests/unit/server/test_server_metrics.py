@@ -1,5 +1,6 @@
 """Metrics: every documented name, true values, and the same content as text and as JSON."""
 
+import asyncio
 import json
 import re
 
@@ -8,11 +9,12 @@ from msgspec import Raw
 
 from topics import limits
 from topics.api.readiness import Phase, Readiness
+from topics.api.route_timings import RouteTimings
 from topics.engine.engine import Engine, Write
 from topics.engine.queues import Claimer
 from topics.model.config import Durability, TopicConfigPatch, TopicType
 from topics.model.record import NewRecord
-from topics.server.metrics import LiveMetrics, ServerMetrics, WalMetrics
+from topics.server.metrics import LiveMetrics, ProcessMetrics, ServerMetrics, WalMetrics
 from topics.storage.group_commit import SYNC_BUCKETS_US
 from topics.testing.fake_clock import FakeClock
 
@@ -51,6 +53,28 @@ NAMES = [
     "topics_wal_submit_full_total",
     "topics_wal_read_only",
     "topics_wal_fsync_latency_us",
+    "topics_connections",
+    "topics_long_polls",
+    "topics_received_bytes_total",
+    "topics_sent_bytes_total",
+    "topics_lost_records_total",
+    "topics_cursor_lag",
+    "topics_cursor_lag_ms",
+    "topics_cursor_metrics_truncated",
+    "topics_memory_bytes",
+    "topics_open_files",
+    "topics_open_files_max",
+    "topics_disk_free_bytes",
+    "topics_loop_lag_ms",
+    "topics_checkpoints_total",
+    "topics_checkpoint_failures_total",
+    "topics_checkpoint_ms_total",
+    "topics_checkpoint_last_ms",
+    "topics_checkpoint_last_ts",
+    "topics_recovery_ms",
+    "topics_recovery_lost_seqs",
+    "topics_requests_total",
+    "topics_request_duration_us",
 ]
 
 
@@ -64,15 +88,26 @@ class Observed:
         self.readiness = Readiness()
         self.wal = WalMetrics()
         self.live = LiveMetrics()
+        self.process = ProcessMetrics(
+            1, 2, 3, 4, checkpoint_last_ms=5, checkpoint_last_ts=6, recovery_ms=7, recovery_lost_seqs=8
+        )
+        self.routes: dict[tuple[str, str], RouteTimings] = {}
         self.metrics = ServerMetrics(
-            self.engine, self.queues, self.clock, self.readiness, wal=lambda: self.wal, live=lambda: self.live
+            self.engine,
+            self.queues,
+            self.clock,
+            self.readiness,
+            wal=lambda: self.wal,
+            live=lambda: self.live,
+            process=lambda: self.process,
+            routes=lambda: self.routes,
         )
 
     def write(self, topic: str, count: int) -> None:
         self.engine.append(topic, Write([NewRecord(Raw(b"0"))] * count))
 
     def text(self, *prefixes: str) -> str:
-        return self.metrics.text(prefixes or ("",)).decode()
+        return asyncio.run(self.metrics.text(prefixes or ("",))).decode()
 
     def sample(self, name: str) -> str:
         """The value of one sample, by its name with labels."""
@@ -103,7 +138,7 @@ def test_every_line_is_a_comment_or_a_sample(at: Observed) -> None:
     text = at.text()
     assert text.endswith("\n")
     for line in text.splitlines():
-        assert re.fullmatch(r'# (HELP|TYPE) \S+ .+|[a-z_]+(\{[a-z]+="[^"\\]*"\})? -?[0-9.e+-]+', line), line
+        assert re.fullmatch(r'# (HELP|TYPE) \S+ .+|[a-z_]+(\{([a-z]+="[^"\\]*",?)+\})? -?[0-9.e+-]+', line), line
 
 
 def test_the_engine_is_counted(at: Observed) -> None:
@@ -187,16 +222,18 @@ def test_the_histogram_is_cumulative_and_ends_with_all(at: Observed) -> None:
 
 def test_json_has_the_same_names(at: Observed) -> None:
     at.write("a", 2)
-    histogram = "topics_wal_fsync_latency_us"
-    names = {name for name in NAMES if name != histogram}
-    assert set(json.loads(at.metrics.json(("",)))) == names | {
-        f"{histogram}{part}" for part in ("_bucket", "_sum", "_count")
+    at.routes["GET", "/v0/topics"] = timings = RouteTimings()
+    timings.add(200, 1000)
+    histograms = {"topics_wal_fsync_latency_us", "topics_loop_lag_ms", "topics_request_duration_us"}
+    names = set(NAMES) - histograms
+    assert set(json.loads(asyncio.run(at.metrics.json(("",))))) == names | {
+        f"{histogram}{part}" for histogram in histograms for part in ("_bucket", "_sum", "_count")
     }
 
 
 def test_json_has_the_same_values(at: Observed) -> None:
     at.write("a", 2)
-    snapshot = json.loads(at.metrics.json(("",)))
+    snapshot = json.loads(asyncio.run(at.metrics.json(("",))))
     assert snapshot["topics_topics"] == 1
     assert snapshot["topics_topic_head_seq"] == {"a": 2}
     assert snapshot["topics_topics_by_class"]["disk"] == 1
@@ -208,7 +245,7 @@ def test_only_topics_the_caller_may_see_are_shown(at: Observed) -> None:
     text = at.text("mine:", "yours")
     assert re.findall(r'topics_topic_head_seq{topic="(.*)"}', text) == ["mine:1", "mine:2", "yours"]
     assert "other" not in text
-    assert set(json.loads(at.metrics.json(("mine:",)))["topics_topic_head_seq"]) == {"mine:1", "mine:2"}
+    assert set(json.loads(asyncio.run(at.metrics.json(("mine:",))))["topics_topic_head_seq"]) == {"mine:1", "mine:2"}
 
 
 def test_topics_beyond_the_most_that_are_shown_are_said_to_be_left_out(at: Observed) -> None:
@@ -220,3 +257,92 @@ def test_topics_beyond_the_most_that_are_shown_are_said_to_be_left_out(at: Obser
     assert at.sample("topics_topic_metrics_truncated") == "1"
     assert 'topics_topic_head_seq{topic="t99999"}' not in at.text()
     assert at.sample("topics_topics") == str(limits.METRICS_TOPICS_MAX + 1)
+
+
+def test_totals_follow_topics_that_are_made_changed_and_deleted(at: Observed) -> None:
+    at.engine.put_topic("a", TopicConfigPatch(durability=Durability.FSYNC))
+    at.engine.put_topic("b", TopicConfigPatch(type=TopicType.QUEUE))
+    assert at.sample('topics_topics_by_class{class="fsync"}') == "1"
+    at.engine.put_topic("a", TopicConfigPatch(durability=Durability.MEMORY))
+    assert at.sample('topics_topics_by_class{class="fsync"}') == "0"
+    assert at.sample('topics_topics_by_class{class="memory"}') == "1"
+    assert at.sample("topics_queue_topics") == "1"
+    at.engine.delete_topic("a")
+    at.engine.delete_topic("b")
+    assert at.sample('topics_topics_by_class{class="memory"}') == "0"
+    assert at.sample("topics_queue_topics") == "0"
+    assert at.sample("topics_queue_leases_in_flight") == "0"
+
+
+def test_losses_are_counted_by_their_reason(at: Observed) -> None:
+    at.engine.put_topic("capped", TopicConfigPatch(cap_records=2))
+    at.write("capped", 7)
+    at.engine.put_topic("short", TopicConfigPatch(ttl_ms=1000))
+    at.write("short", 3)
+    at.clock.advance(2000)
+    at.engine.expire_due()
+    assert at.sample('topics_lost_records_total{reason="cap"}') == "5"
+    assert at.sample('topics_lost_records_total{reason="ttl"}') == "3"
+    assert at.sample('topics_lost_records_total{reason="crash"}') == "0"
+
+
+def test_deletes_are_no_losses(at: Observed) -> None:
+    at.write("a", 3)
+    at.engine.delete_records("a", 3, None)
+    assert at.sample('topics_lost_records_total{reason="cap"}') == "0"
+
+
+def test_named_cursors_lag_in_records_and_in_time(at: Observed) -> None:
+    at.write("a", 3)
+    at.engine.put_cursor("a", "reader", 1)
+    at.clock.advance(1500)
+    assert at.sample('topics_cursor_lag{topic="a",cursor="reader"}') == "2"
+    assert at.sample('topics_cursor_lag_ms{topic="a",cursor="reader"}') == "1500"
+    assert at.sample("topics_cursor_metrics_truncated") == "0"
+
+
+def test_cursors_beyond_the_bound_are_left_out_and_that_is_told(at: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METRICS_CURSORS_MAX", 2)
+    at.write("a", 1)
+    for name in ("x", "y", "z"):
+        at.engine.put_cursor("a", name, 0)
+    assert at.text().count("topics_cursor_lag{") == 2
+    assert at.sample("topics_cursor_metrics_truncated") == "1"
+
+
+def test_requests_are_counted_by_route_and_status(at: Observed) -> None:
+    at.routes["POST", "/v0/topics/{topic}"] = timings = RouteTimings()
+    for duration_us in (10, 60, 70, 2_000_000, 60_000_000):
+        timings.add(200, duration_us * 1000)
+    timings.add(404, 50_000)
+    labels = 'method="POST",route="/v0/topics/{topic}",status="200"'
+    assert at.sample(f"topics_requests_total{{{labels}}}") == "5"
+    assert at.sample(f"topics_requests_total{{{labels.replace('200', '404')}}}") == "1"
+    bucket = f"topics_request_duration_us_bucket{{{labels},le="
+    assert at.sample(f'{bucket}"65.536"}}') == "2"
+    assert at.sample(f'{bucket}"262.144"}}') == "3"
+    assert at.sample(f'{bucket}"+Inf"}}') == "5"
+    assert at.sample(f"topics_request_duration_us_sum{{{labels}}}") == "62000140"
+    assert at.sample(f"topics_request_duration_us_count{{{labels}}}") == "5"
+
+
+def test_what_is_not_known_is_left_out(at: Observed) -> None:
+    at.process = ProcessMetrics()
+    assert "topics_memory_bytes" not in at.text()
+    assert "topics_recovery_ms" not in at.text()
+
+
+def test_a_page_of_many_topics_lets_others_in_between(at: Observed) -> None:
+    for number in range(limits.METRICS_SLICE_TOPICS * 3):
+        at.write(f"t{number}", 1)
+    turns = 0
+
+    async def look() -> None:
+        nonlocal turns
+        task = asyncio.ensure_future(at.metrics.text(("",)))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(look())
+    assert turns > 3

@@ -27,7 +27,7 @@ from topics.engine import outline
 from topics.engine.block import AnyBlock, Block
 from topics.engine.engine import Engine
 from topics.engine.queues import Queues
-from topics.engine.topic import Topic
+from topics.engine.topic import Router, Topic
 from topics.model.image import NamedCursor
 from topics.wire.overview import (
     CursorOverview,
@@ -113,7 +113,7 @@ class OverviewHandlers:
         routers = [
             MappedRouter(router.name, router.source.name, router.dest.name, router.lag)
             for router in (*topic.inbound.values(), *topic.outbound.values())
-            if _may_see(call.key, router.name)
+            if _may_see(call.key, router)
         ]
         truncated = [
             name
@@ -207,8 +207,8 @@ def _furthest_behind(topic: Topic, now_ms: int) -> list[CursorOverview]:
     return [CursorOverview(name, cursor.seq, *outline.lag(topic.log, cursor.seq, now_ms)) for name, cursor in cursors]
 
 
-def _may_see(key: Key, name: str) -> bool:
-    return name.startswith(key.prefixes)
+def _may_see(key: Key, router: Router) -> bool:
+    return all(name.startswith(key.prefixes) for name in (router.name, router.source.name, router.dest.name))
 
 
 def _block(block: AnyBlock) -> MappedBlock:

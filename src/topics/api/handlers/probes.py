@@ -32,9 +32,9 @@ _READY = Route(
 class Metrics(Protocol):
     """`prefixes`: the names of topics the caller may see."""
 
-    def text(self, prefixes: tuple[str, ...]) -> bytes: ...
+    async def text(self, prefixes: tuple[str, ...]) -> bytes: ...
 
-    def json(self, prefixes: tuple[str, ...]) -> bytes: ...
+    async def json(self, prefixes: tuple[str, ...]) -> bytes: ...
 
 
 class ProbeHandlers:
@@ -78,10 +78,10 @@ class ProbeHandlers:
         {200: "text/plain"},
         always=True,
     )
-    def metrics(self, call: Call) -> Response:
+    async def metrics(self, call: Call) -> Response:
         if _prefers_json(call.request.headers.get(b"accept", b"")):
-            return Response(200, self._metrics.json(call.key.prefixes))
-        return Response(200, self._metrics.text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
+            return Response(200, await self._metrics.json(call.key.prefixes))
+        return Response(200, await self._metrics.text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
 
     @Route(
         "GET",

@@ -1,9 +1,11 @@
 """Records: append, read the difference, delete."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
+from msgspec import Raw
 from msgspec.json import encode
 
 from topics import limits
@@ -19,14 +21,17 @@ from topics.delivery.long_poll import LongPolls
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Busy
 from topics.engine.log_reading import ReadBatch
+from topics.engine.removal import Removal
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
-from topics.model.tag_match import parse_match
+from topics.model.tag_match import TagMatch, parse_match
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
-from topics.wire.responses import DeleteRecordsResponse, DiffResponse, WriteResponse
+from topics.wire.responses import DeletePreview, DeleteRecordsResponse, DiffResponse, WriteResponse
+
+Result = TypeVar("Result")
 
 
 class RecordHandlers:
@@ -134,11 +139,7 @@ class RecordHandlers:
         body_required=True,
     )
     def delete(self, call: Call) -> Answer:
-        body = call.body(DeleteRecordsRequest)
-        if body.before_seq is None and body.match is None:
-            raise InvalidRequest("give before_seq, match, or both")
-        match = None if body.match is None else parse_match(body.match)
-        deleted = self._engine.delete_records(call.name, body.before_seq, match)
+        deleted = self._engine.delete_records(call.name, *_what_to_delete(call))
 
         def reply() -> Response:
             log = deleted.topic.log
@@ -150,6 +151,22 @@ class RecordHandlers:
 
         return once_committed(deleted.commit, reply)
 
+    @Route(
+        "POST",
+        f"{TOPIC}/delete/preview",
+        Scope.READ,
+        "Extension: what a delete with this body would remove",
+        {200: DeletePreview},
+        (*ON_BODY, 404),
+        body=DeleteRecordsRequest,
+        body_required=True,
+    )
+    def preview_delete(self, call: Call) -> Answer:
+        """A path of its own: a server that knows no preview has to refuse, not to delete."""
+        before_seq, match = _what_to_delete(call)
+        topic = self._engine.topic(call.name)
+        return _preview(call, topic, Removal(topic.log, before_seq, match))
+
     def _wait(
         self, call: Call, topic: Topic, from_seq: int, options: ReadOptions, wait_ms: int
     ) -> Coroutine[Any, Any, Response]:
@@ -160,6 +177,41 @@ class RecordHandlers:
             return _diff_response(call, topic, batch)
 
         return answer()
+
+
+def _what_to_delete(call: Call) -> tuple[int | None, TagMatch | None]:
+    body = call.body(DeleteRecordsRequest)
+    if body.before_seq is None and body.match is None:
+        raise InvalidRequest("give before_seq, match, or both")
+    return body.before_seq, None if body.match is None else parse_match(body.match)
+
+
+async def _preview(call: Call, topic: Topic, removal: Removal) -> Response:
+    """Block by block, with others let in between."""
+    for block in tuple(topic.log.blocks):
+        await _when_at_hand(partial(removal.add, block))
+        await asyncio.sleep(0)
+    last_seq = await _when_at_hand(removal.last_seq)
+    texts = await _when_at_hand(partial(removal.sample, topic.log))
+    reply = {
+        "topic": topic.name,
+        "count": removal.count,
+        "bytes": removal.bytes,
+        "first_seq": removal.sample_seqs[0] if removal.sample_seqs else None,
+        "last_seq": last_seq,
+        "sample": Raw(b"[%b]" % b",".join(texts)),
+        "performance": call.performance(),
+    }
+    return Response(200, encode(reply))
+
+
+async def _when_at_hand(look: Callable[[], Result]) -> Result:
+    """What it finds, once everything it looks at has been fetched."""
+    while True:
+        try:
+            return look()
+        except Busy as busy:
+            await committed(busy.commit)
 
 
 def _diff_response(call: Call, topic: Topic, batch: ReadBatch) -> Response:
