@@ -18,7 +18,7 @@ from topics.api.http import JSON, Request, Response
 from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Phase, Readiness
-from topics.api.route_timings import RouteTimings
+from topics.api.route_timings import SHIFT, SUM, RouteTimings
 from topics.api.routing import Answer, Route, RouteTable
 from topics.api.sites import Sites
 from topics.clock import Clock
@@ -27,6 +27,8 @@ from topics.engine.journal import Busy
 from topics.errors import MethodNotAllowed, TopicsError
 
 log = logging.getLogger("topics.api")
+
+_READY = Phase.READY  # hot: a member of an enum is looked up with a call
 
 
 class ApiApplication:
@@ -89,13 +91,15 @@ class ApiApplication:
         except Exception:
             answer = self._failure(request)
         if isinstance(answer, Response):
-            # As `_timed`, without a call.
-            route.timings.add(answer.status, self._clock.monotonic_ns() - request.received_ns)
-            if call.warnings is not None:
-                answer = _warned(answer, call)
-            if self._log_every_request:
-                self._log(request, answer.status)
-            return answer
+            if answer.status != 200 or self._log_every_request:
+                self._timed(route.timings, request, answer)
+            else:
+                # The same for most, 0.2 µs faster.
+                duration_ns = self._clock.monotonic_ns() - request.received_ns
+                timings = route.timings.ok
+                timings[(duration_ns >> SHIFT).bit_length()] += 1
+                timings[SUM] += duration_ns
+            return answer if call.warnings is None else _warned(answer, call)
         return self._in_flight.holding(call.key, self._finish(route, call, answer))
 
     def _timed(self, timings: RouteTimings, request: Request, response: Response) -> Response:
@@ -111,7 +115,7 @@ class ApiApplication:
 
     def _authorise(self, request: Request) -> tuple[Route, Call]:
         route, name, item = self._routes.find(request.method, request.path)
-        if self._readiness.phase is not Phase.READY and not route.always:
+        if self._readiness.phase is not _READY and not route.always:
             self._readiness.require()
         key = ANYBODY
         if self._has_keys:

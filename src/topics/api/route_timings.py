@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-_SHIFT = 13  # the first bucket ends at 2**13 ns
+SHIFT = 13  # the first bucket ends at 2**13 ns
 _BUCKETS = 52  # the last one is beyond every duration a clock can tell
-_SUM = _BUCKETS
+SUM = _BUCKETS
 _SHOWN = range(3, 23, 2)  # 65.5 µs, 262 µs, … 17 s; each four times the one before
 
-BOUNDS_US = tuple((1 << (_SHIFT + index)) / 1000 for index in _SHOWN)
+BOUNDS_US = tuple((1 << (SHIFT + index)) / 1000 for index in _SHOWN)
 
 
 class Timings(NamedTuple):
@@ -28,16 +28,18 @@ class Timings(NamedTuple):
 
 
 class RouteTimings:
-    __slots__ = ("_by_status", "_ok")
+    """`ok`: those of status 200, which most have. Whoever adds to it does what `add` does, without the call."""
+
+    __slots__ = ("_by_status", "ok")
 
     def __init__(self) -> None:
-        self._ok = [0] * (_BUCKETS + 1)  # of status 200, which most have
-        self._by_status: dict[int, list[int]] = {200: self._ok}
+        self.ok = [0] * (_BUCKETS + 1)
+        self._by_status: dict[int, list[int]] = {200: self.ok}
 
     def add(self, status: int, duration_ns: int) -> None:
-        entry = self._ok if status == 200 else self._by_status.setdefault(status, [0] * (_BUCKETS + 1))
-        entry[(duration_ns >> _SHIFT).bit_length()] += 1
-        entry[_SUM] += duration_ns
+        entry = self._by_status.setdefault(status, [0] * (_BUCKETS + 1))
+        entry[(duration_ns >> SHIFT).bit_length()] += 1
+        entry[SUM] += duration_ns
 
     def __iter__(self) -> Iterator[Timings]:
         """One for each status there was."""
@@ -45,4 +47,4 @@ class RouteTimings:
             if any(entry):
                 ends = [0, *(index + 1 for index in _SHOWN), _BUCKETS]
                 counts = tuple(sum(entry[start:end]) for start, end in pairwise(ends))
-                yield Timings(status, counts, entry[_SUM] // 1000)
+                yield Timings(status, counts, entry[SUM] // 1000)
