@@ -16,7 +16,7 @@ find_python() {
 }
 
 debian_package() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
+    [ -z "${NO_INSTALL:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
     say "installing Debian's $1"
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$1"; } >/dev/null 2>&1
 }
@@ -30,15 +30,24 @@ make_venv() {
 
 # Spark runs on Java. Without it, and without the means to install it, its tests are skipped and say so.
 java_for_spark() {
-    if [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null 2>&1; then
-        return 0
-    fi
+    has_java && return 0
     debian_package openjdk-17-jre-headless && return 0
     say "there is no Java, so the tests of Spark are skipped. On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
 }
 
+# A .venv that is there keeps its Python. One that was asked for and is another is refused, not ignored.
+check_python() {
+    [ -n "${PYTHON:-}" ] && [ -x .venv/bin/python ] || return 0
+    version='import sys; print(".".join(map(str, sys.version_info[:3])))'
+    asked="$("$PYTHON" -c "$version" 2>/dev/null)" || die "PYTHON=$PYTHON is not a Python that can be run"
+    there="$(.venv/bin/python -c "$version")"
+    [ "$asked" = "$there" ] ||
+        die "PYTHON=$PYTHON is Python $asked, but .venv was made with $there: remove .venv, or unset PYTHON"
+}
+
 environment() {
     extras="$1"
+    check_python
     python="$(find_python)" || die "needs Python 3.11 or newer. Install it, or set PYTHON=/path/to/python3"
     wanted="$("$python" -c 'import hashlib, sys; print(hashlib.sha256(open("pyproject.toml", "rb").read() + sys.version.encode()).hexdigest())')"
     stamp=".venv/.installed${extras:+-$extras}"
@@ -56,11 +65,29 @@ environment() {
     printf '%s' "$wanted" >"$stamp"
 }
 
-# A browser for the tests that need one; they are skipped without.
-browser() {
+has_java() { [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null 2>&1; }
+
+has_browser() {
     for candidate in chromium chromium-browser google-chrome google-chrome-stable; do
         command -v "$candidate" >/dev/null 2>&1 && return 0
     done
+    return 1
+}
+
+# Says what the tests are going to install, before they do. usage: announce "<arguments of ./test>"
+announce() {
+    [ -x .venv/bin/python ] || say "going to install: the Python packages of pyproject.toml, into .venv here (about 900 MB)"
+    [ -z "${NO_INSTALL:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 0
+    packages=""
+    case "$1" in '' | *browser*) has_browser || packages="$packages chromium" ;; esac
+    case "$1" in '' | *spark*) has_java || packages="$packages openjdk-17-jre-headless" ;; esac
+    [ -z "$packages" ] || say "going to install, for all users of this machine:$packages (about 400 MB)." \
+        "With NO_INSTALL=1 nothing outside this directory is installed, and the tests that need it are skipped"
+}
+
+# A browser for the tests that need one; they are skipped without.
+browser() {
+    has_browser && return 0
     debian_package chromium ||
         say "no Chromium on the PATH: the tests in a browser are skipped. On Debian or Ubuntu: apt-get install chromium"
 }

@@ -188,6 +188,55 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do(commands: Commands) -> 
     assert not second.address_file.exists()
 
 
+def test_a_port_that_is_taken_leaves_no_data_directory_behind(commands: Commands, tmp_path: Path) -> None:
+    port = commands.serve().listening().port
+    second = commands.serve("--port", str(port), "--data-dir", str(tmp_path / "never"))
+    assert second.exit_code() == 2
+    assert "--port" in second.log
+    assert "TOPICS_PORT" not in second.log.replace("TOPICS_PORT_FILE", "")
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "many"], "topics: --port 'many': use a whole number"),
+        (["--port", "65536"], "topics: --port 65536: use a number from 0 to 65535"),
+        (["--host", "nohost.invalid"], "topics: --host nohost.invalid: there is no such host"),
+        (["--data-dir", "/dev/null/data"], "topics: --data-dir /dev/null/data cannot be used"),
+    ],
+)
+def test_an_option_it_cannot_use_is_called_by_its_name(commands: Commands, options: list[str], said: str) -> None:
+    server = commands.serve(*options)
+    assert server.exit_code() == 2
+    assert [line for line in server.log.splitlines() if line.startswith(said)], server.log
+
+
+def test_a_variable_that_is_no_setting_is_a_warning_and_strict_refuses_it(commands: Commands) -> None:
+    server = commands.serve(TOPICS_DATADIR="x", TOPICS_URL="http://elsewhere")
+    server.listening()
+    said = "TOPICS_DATADIR is not a setting: it does nothing. Did you mean TOPICS_DATA_DIR?"
+    assert [line for line in server.log.splitlines() if " WARNING " in line and line.endswith(said)], server.log
+    assert "TOPICS_URL" not in server.log
+    strict = commands.serve("--strict", TOPICS_DATADIR="x")
+    assert strict.exit_code() == 2
+    assert f"topics: {said}" in strict.log.splitlines()
+
+
+def test_a_start_says_what_it_has_recovered(commands: Commands, tmp_path: Path) -> None:
+    first = commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data"))
+    api = first.listening()
+    assert "the data directory is new" in first.log
+    assert api.post("/v0/topics/t", {"records": [{"data": 1}] * 3, "config": {"durable": True}}).status == 201
+    first.process.kill()
+    first.process.wait()
+    second = commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data"))
+    second.listening()
+    assert re.search(r"recovered 1 topics with 3 records in [0-9.]+ s; the last stop was not clean", second.log), (
+        second.log
+    )
+
+
 def test_a_data_directory_another_server_has_is_refused_in_one_line(commands: Commands, tmp_path: Path) -> None:
     commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data")).listening()
     second = commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data"))
@@ -225,7 +274,8 @@ def test_a_data_directory_of_an_earlier_version_is_refused_in_one_line_that_says
         ({"TOPICS_PORT": "65536"}, ["TOPICS_PORT", "65536"]),
         ({"TOPICS_PROBE_AUTH": "maybe"}, ["TOPICS_PROBE_AUTH", "maybe"]),
         ({"TOPICS_LOG": "loud"}, ["TOPICS_LOG", "loud"]),
-        ({"TOPICS_HOST": "no.such.host.invalid", "TOPICS_API_KEYS": "k"}, ["no.such.host.invalid"]),
+        ({"TOPICS_HOST": "no.such.host.invalid", "TOPICS_API_KEYS": "k"}, ["no.such.host.invalid", "no such host"]),
+        ({"TOPICS_HOST": "no.such.host.invalid"}, ["no.such.host.invalid", "no such host"]),
         ({"TOPICS_PORT_FILE": "/no/such/directory/address"}, ["TOPICS_PORT_FILE", "/no/such/directory/address"]),
         ({"TOPICS_DATA_DIR": "/dev/null/data"}, ["TOPICS_DATA_DIR", "/dev/null/data"]),
         ({"TOPICS_COLD_DIR": "/dev/null/cold"}, ["TOPICS_COLD_DIR", "/dev/null/cold"]),

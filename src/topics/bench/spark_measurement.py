@@ -119,7 +119,7 @@ def _session() -> "SparkSession":
     try:
         from topics.spark.session import local_session  # noqa: PLC0415
     except ImportError as problem:
-        raise BenchError(f'there is no PySpark ({problem}): pip install "topics[spark]"') from problem
+        raise BenchError(f'there is no PySpark ({problem}): pip install "topics-engine[spark]"') from problem
     return local_session("topics-bench", settings=SETTINGS)
 
 

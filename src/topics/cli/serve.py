@@ -2,9 +2,17 @@
 
 import argparse
 import os
+import re
 
+from topics.errors import ConfigurationError
 from topics.server.lifecycle import serve
 from topics.server.settings import read_settings, split_address
+
+_OPTIONS = {
+    "TOPICS_HOST": ("--host", "address to listen on (127.0.0.1)"),
+    "TOPICS_PORT": ("--port", "port to listen on (4000; 0 picks a free one)"),
+    "TOPICS_DATA_DIR": ("--data-dir", "directory for the data (./topics-data)"),
+}
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -12,12 +20,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "serve",
         description="Runs the server. Settings come from TOPICS_* environment variables; options win over them.",
     )
-    for option, variable, meaning in (
-        ("--host", "TOPICS_HOST", "address to listen on (127.0.0.1)"),
-        ("--port", "TOPICS_PORT", "port to listen on (4000; 0 picks a free one)"),
-        ("--data-dir", "TOPICS_DATA_DIR", "directory for the data (./topics-data)"),
-    ):
+    for variable, (option, meaning) in _OPTIONS.items():
         parser.add_argument(option, dest=variable, metavar="X", help=meaning)
+    parser.add_argument("--strict", action="store_true", help="refuse TOPICS_* variables that are no settings")
     parser.set_defaults(run=run)
 
 
@@ -25,8 +30,19 @@ def run(args: argparse.Namespace) -> int:
     if args.TOPICS_PORT is not None and args.TOPICS_HOST is None and "TOPICS_HOST" in os.environ:
         # A port in the environment's TOPICS_HOST wins over TOPICS_PORT, but not over the option.
         os.environ["TOPICS_HOST"], _ = split_address(os.environ["TOPICS_HOST"].strip())
-    for variable, value in vars(args).items():
-        if variable.startswith("TOPICS_") and value is not None:
-            os.environ[variable] = value
-    serve(read_settings())
+    given = [variable for variable in _OPTIONS if getattr(args, variable) is not None]
+    for variable in given:
+        os.environ[variable] = getattr(args, variable)
+    try:
+        serve(read_settings(strict=args.strict))
+    except ConfigurationError as error:
+        raise ConfigurationError(_with_options(error.message, given)) from None
     return 0
+
+
+def _with_options(message: str, given: list[str]) -> str:
+    """Says `--port` where the port came from there."""
+    for variable in given:
+        option, _ = _OPTIONS[variable]
+        message = re.sub(rf"\b{variable}\b", option, re.sub(rf"\b{variable}=", f"{option} ", message))
+    return message

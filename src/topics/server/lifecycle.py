@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import socket
 import sys
 
 import uvloop
@@ -15,7 +16,7 @@ from topics.errors import ConfigurationError, TopicsError
 from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
 from topics.server.port_file import write_port_file
-from topics.server.settings import Settings
+from topics.server.settings import Settings, require_host
 from topics.storage.fs import RealDisk
 from topics.version import VERSION
 
@@ -47,21 +48,23 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     _warn(settings)
-    server.store.acquire()
-    recovery = asyncio.create_task(_recover(server))
+    listener = await _bind(server, loop, descriptors.backlog)
     try:
-        # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
-        await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
-        listener = await _listen(server, loop, descriptors.backlog)
+        server.store.acquire()
+        recovery = asyncio.create_task(_recover(server))
         try:
+            # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
+            await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
+            await _listen(server, listener)
             server.connections.start(loop)
             await recovery
             await _run(server, stop)
         finally:
+            await asyncio.wait({recovery})
             listener.close()
+            await server.store.close()
     finally:
-        await asyncio.wait({recovery})
-        await server.store.close()
+        listener.close()
     log.info("stopped")
 
 
@@ -102,24 +105,37 @@ async def _first_of(stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> Non
         task.result()
 
 
-async def _listen(server: Server, loop: asyncio.AbstractEventLoop, backlog: int) -> asyncio.Server:
+async def _bind(server: Server, loop: asyncio.AbstractEventLoop, backlog: int) -> asyncio.Server:
+    """Takes the address before anything else: without it, no data directory is made or touched."""
     settings = server.settings
     try:
-        listener = await loop.create_server(server.protocol, settings.host, settings.port, backlog=backlog)
+        return await loop.create_server(
+            server.protocol, settings.host, settings.port, backlog=backlog, start_serving=False
+        )
+    except socket.gaierror:
+        require_host(settings.host)
+        raise
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
-            "Is another server running there? Choose another TOPICS_HOST or TOPICS_PORT (0 picks a free port)"
-        ) from None
+        raise _not_to_be_had(settings, error) from None
+
+
+def _not_to_be_had(settings: Settings, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. "
+        "Is another server running there? Choose another TOPICS_HOST or TOPICS_PORT (0 picks a free port)"
+    )
+
+
+async def _listen(server: Server, listener: asyncio.Server) -> None:
+    settings = server.settings
+    try:
+        await listener.start_serving()
+    except OSError as error:
+        raise _not_to_be_had(settings, error) from None
     host, port = listener.sockets[0].getsockname()[:2]
     if settings.port_file:
-        try:
-            write_port_file(settings.port_file, host, port)
-        except ConfigurationError:
-            listener.close()
-            raise
+        write_port_file(settings.port_file, host, port)
     log.info("topics %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
-    return listener
 
 
 def _warn(settings: Settings) -> None:

@@ -5,6 +5,7 @@ A value the server cannot use refuses to start, naming the variable and what it 
 
 import os
 import re
+import socket
 from collections.abc import MutableMapping
 from ipaddress import ip_address
 
@@ -14,6 +15,7 @@ from topics import limits
 from topics.api.auth import KeyStore, parse_keys
 from topics.api.sites import parse_hosts, parse_origins
 from topics.errors import ConfigurationError
+from topics.wire.unknown_fields import nearest
 
 _DIGITS_MAX = 20
 _SERVICE_LINK = re.compile(r"(?:tcp|udp|sctp)://", re.IGNORECASE)
@@ -27,6 +29,9 @@ _BOOLEANS = {
     "no": False,
     "off": False,
 }
+# Read by clients, commands and tests.
+_OF_OTHERS = ("TOPICS_API_KEYS", "TOPICS_API_KEY", "TOPICS_URL")
+_OF_A_SERVICE = re.compile(r"TOPICS_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?|TEST_\w+)")
 _LOG_LEVELS = {
     "trace": "DEBUG",
     "debug": "DEBUG",
@@ -89,9 +94,21 @@ class _Environment:
 
     def __init__(self, values: MutableMapping[str, str]) -> None:
         self._values = values
+        self._known = set(_OF_OTHERS)  # what is asked for, and what is not for the server
         self.warnings: list[str] = []
 
+    def unknown(self) -> list[str]:
+        """A sentence for each variable that looks like a setting and is none."""
+        known = [name.removeprefix("TOPICS_") for name in sorted(self._known)]
+        return [
+            f"{name} is not a setting: it does nothing." + (f" Did you mean TOPICS_{meant}?" if meant else "")
+            for name in sorted(self._values)
+            if name.startswith("TOPICS_") and name not in self._known and not _OF_A_SERVICE.fullmatch(name)
+            for meant in [nearest(name.removeprefix("TOPICS_"), known)]
+        ]
+
     def text(self, name: str, default: str) -> str:
+        self._known.add(name)
         value = self._values.get(name, "").strip()
         if _SERVICE_LINK.match(value):
             self.warnings.append(
@@ -118,8 +135,9 @@ class _Environment:
         return number
 
 
-def read_settings(environment: MutableMapping[str, str] | None = None) -> Settings:
-    """The settings of this process. TOPICS_API_KEYS is taken out of the environment: only digests stay."""
+def read_settings(environment: MutableMapping[str, str] | None = None, *, strict: bool = False) -> Settings:
+    """The settings of this process. TOPICS_API_KEYS is taken out of the environment: only digests stay. A TOPICS_
+    variable that nobody knows is a warning; `strict` refuses it."""
     values = os.environ if environment is None else environment
     env = _Environment(values)
     host, port = _read_address(env)
@@ -160,15 +178,29 @@ def read_settings(environment: MutableMapping[str, str] | None = None) -> Settin
         ),
         inflight_per_key_max=env.number("TOPICS_MAX_INFLIGHT_PER_KEY", limits.INFLIGHT_PER_KEY_MAX, 0),
         total_bytes_max=env.number("TOPICS_MAX_TOTAL_BYTES", limits.TOTAL_BYTES_MAX, 0),
-        warnings=tuple(env.warnings),
+        warnings=(*env.warnings, *env.unknown()),
     )
+    if strict and (unknown := env.unknown()):
+        raise ConfigurationError(" ".join(unknown))
     if not settings.is_loopback and not settings.keys and not settings.allow_insecure_no_auth:
+        require_host(settings.host)
         raise ConfigurationError(
             f"TOPICS_HOST={settings.host} is reachable from other machines and no API keys are set: anybody could "
             "read and delete everything. Set TOPICS_API_KEYS, bind to 127.0.0.1, or, only in a private network, "
             "set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
         )
     return settings
+
+
+def require_host(host: str) -> None:
+    """Refuses a name that stands for no address."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ConfigurationError(
+            f"TOPICS_HOST={host}: there is no such host ({error.strerror or error}). Use an address of this machine, "
+            "such as 127.0.0.1, or a name that stands for one"
+        ) from None
 
 
 def _read_address(env: _Environment) -> tuple[str, int]:

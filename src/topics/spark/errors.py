@@ -65,7 +65,7 @@ class SparkMissing(TopicsError):
     """PySpark is not installed. The message says how to install it."""
 
     def __init__(self) -> None:
-        super().__init__('this needs PySpark; install it with: pip install "topics[spark]"')
+        super().__init__('this needs PySpark; install it with: pip install "topics-engine[spark]"')
 
 
 class PipelineError(TopicsError):

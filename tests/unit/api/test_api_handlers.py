@@ -417,7 +417,7 @@ def test_a_server_without_arrow_says_how_to_get_it(at: Served) -> None:
     at.write(1)
     status, reply = at.call("GET /v0/topics/t/export", accept=ARROW)
     assert (status, reply["error"]["code"]) == (406, "not_acceptable")
-    assert 'pip install "topics[spark]"' in reply["error"]["message"]
+    assert 'pip install "topics-engine[spark]"' in reply["error"]["message"]
 
 
 @pytest.mark.usefixtures("without_arrow")

@@ -1,6 +1,7 @@
 """Settings: every environment variable, its default, what it takes and what it refuses."""
 
 import os
+import socket
 
 import pytest
 
@@ -144,7 +145,8 @@ def test_loopback_needs_no_keys(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.com", "[::]:4000"])
-def test_any_other_address_without_keys_is_refused(host: str) -> None:
+def test_any_other_address_without_keys_is_refused(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])  # no name server is asked
     message = refusal(TOPICS_HOST=host)
     assert "TOPICS_HOST=" in message
     assert "TOPICS_ALLOW_INSECURE_NO_AUTH=1" in message
@@ -258,3 +260,25 @@ def test_a_filter_meant_for_others_too_is_never_refused(value: str, level: str) 
 def test_the_environment_of_the_process_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_MAX_TOPICS", "7")
     assert read_settings().topics_max == 7
+
+
+def test_a_variable_nobody_knows_is_a_warning_with_the_nearest_name() -> None:
+    read = settings(TOPICS_MAX_BODY="1", TOPICS_ZZ="1", TOPICS_API_KEY="k", TOPICS_PORT_4000_TCP="x", OTHER="1")
+    assert read.warnings == (
+        "TOPICS_MAX_BODY is not a setting: it does nothing. Did you mean TOPICS_MAX_BODY_BYTES?",
+        "TOPICS_ZZ is not a setting: it does nothing.",
+    )
+
+
+def test_strict_refuses_a_variable_nobody_knows() -> None:
+    with pytest.raises(ConfigurationError, match="TOPICS_MAX_BODY is not a setting"):
+        read_settings({"TOPICS_MAX_BODY": "1"}, strict=True)
+    assert not read_settings({"TOPICS_PORT": "1"}, strict=True).warnings
+
+
+def test_a_name_that_stands_for_no_address_is_not_called_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    assert refusal(TOPICS_HOST="nohost.invalid").startswith("TOPICS_HOST=nohost.invalid: there is no such host (Name")

@@ -87,7 +87,7 @@ def test_without_pyspark_it_says_how_to_install_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "find_spec", lambda package: None)
-    assert 'pip install "topics[spark]"' in refused(capsys, "compact", "x")
+    assert 'pip install "topics-engine[spark]"' in refused(capsys, "compact", "x")
 
 
 def test_the_server_and_the_list_of_jobs_do_without_spark() -> None:

@@ -143,7 +143,7 @@ def _export_type(accept: bytes | None) -> bytes:
         return chosen
     if preferred(accept, known) is not None:
         raise NotAcceptable(
-            'this server has no Arrow: install it there with pip install "topics[spark]", or send '
+            'this server has no Arrow: install it there with pip install "topics-engine[spark]", or send '
             f"Accept: {JsonLines.media_type.decode()}"
         )
     raise NotAcceptable(f"send Accept: {' or '.join(kind.decode() for kind in known)}")

@@ -53,7 +53,9 @@ class PipelinesMissing(PipelineError):
     """Spark's declarative pipelines need packages that are not installed. The message says how to install them."""
 
     def __init__(self, package: str) -> None:
-        super().__init__(f'declarative pipelines need {package}; install it with: pip install "topics[pipelines]"')
+        super().__init__(
+            f'declarative pipelines need {package}; install it with: pip install "topics-engine[pipelines]"'
+        )
 
 
 class ConnectPortInUse(PipelineError):

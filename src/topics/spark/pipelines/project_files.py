@@ -121,7 +121,7 @@ A Spark Declarative Pipeline over the topic `{source}`: bronze → silver → go
 `{source}.gold`. Every run reads what is new and ends.
 
 ```sh
-spark-pipelines run             # in this directory; PYSPARK_PYTHON names the Python that has topics[pipelines]
+spark-pipelines run             # in this directory; PYSPARK_PYTHON names the Python that has topics-engine[pipelines]
 topics pipeline run .           # the same, from anywhere
 ```
 
