@@ -6,7 +6,7 @@ from typing import NamedTuple
 _FENCE = re.compile(r"^ *```(?P<kind>\w*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TIMES = re.compile(r'("(?:\w+_ms|\$ts|ts|\w+_ts)":)\d+(?:\.\d+)?')
 _FIXED_MS = ("ttl_ms", "lease_ms", "window_ms", "jitter_ms", "delay_ms")
-_WID = re.compile(r"wid_[\w-]+")
+_IDS = re.compile(r"wid_[\w-]+|^id: [\w-]+$", re.MULTILINE)
 
 
 class Step(NamedTuple):
@@ -42,7 +42,7 @@ def _console(text: str) -> list[Step]:
 def masked(text: str) -> str:
     """Without white space, and without what is another one each time: times and ids."""
     text = _TIMES.sub(lambda found: found[0] if found[1].strip('":').endswith(_FIXED_MS) else f"{found[1]}0", text)
-    return re.sub(r"\s+", "", _WID.sub("wid", text))
+    return re.sub(r"\s+", "", _IDS.sub("id", text))
 
 
 def prints(expected: str, printed: str) -> bool:
