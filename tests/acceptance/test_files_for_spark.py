@@ -48,7 +48,7 @@ def from_files(log: FileLog, name: str) -> Reading:
             for seq, ts, node, tag, data, meta in columns.rows():
                 assert seq not in records
                 records[seq] = (ts, node, tag, json.loads(data), meta)
-            gaps += [(gap.gap_from, gap.gap_to, gap.reason.value) for gap in columns.gaps]
+            gaps += [(gap.gap_from, gap.gap_to or 0, str(gap.reason)) for gap in columns.gaps]
     return head_seq, records, gaps
 
 

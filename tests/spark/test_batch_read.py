@@ -263,12 +263,6 @@ def test_a_refusal_reaches_the_user(
         read(spark, server.url, **given).collect()
 
 
-def test_columns_of_ones_own_are_refused(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
-    topic.fill(1)
-    with pytest.raises(Exception, match=r"leave \.schema"):
-        spark.read.format("topics").schema("a int").options(url=server.url, subscribe=topic.name).load().collect()
-
-
 def test_an_offset_beyond_the_head_is_refused(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
     topic.fill(3)
     with pytest.raises(Exception, match="has 9, but its last seq is 3"):

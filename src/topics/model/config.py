@@ -55,6 +55,7 @@ class TopicConfig(Struct, frozen=True):
     max_deliveries: int = 0
     dead_letter: str | None = None
     leases_durable: bool = False
+    schema: Annotated[str | UnsetType, Meta(description="Extension. Absent when unset.")] = UNSET
 
 
 class TopicConfigPatch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +78,10 @@ class TopicConfigPatch(Struct, frozen=True, forbid_unknown_fields=True):
     max_deliveries: Unsigned | UnsetType = UNSET
     dead_letter: str | UnsetType | None = UNSET
     leases_durable: bool | UnsetType = UNSET
+    schema: Annotated[
+        str | UnsetType | None,
+        Meta(description="Extension. Columns of the payload as DDL, for readers such as Spark; null unsets it."),
+    ] = UNSET
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -107,12 +112,26 @@ def merge(topic: str, base: TopicConfig, patch: TopicConfigPatch, *, exists: boo
         given["lease_ms"] = clamp(given["lease_ms"], limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     if "claim_jitter_ms" in given:
         given["claim_jitter_ms"] = clamp(given["claim_jitter_ms"], 0, limits.CLAIM_JITTER_MS_MAX)
+    if "schema" in given:
+        given["schema"] = _schema_of(given["schema"])
     dead_letter = given.get("dead_letter")
     if dead_letter is not None:
         check_topic_name(dead_letter, "dead_letter")
         if dead_letter == topic:
             raise InvalidRequest.in_field("dead_letter", "must name another topic than this one")
     return structs.replace(base, **given)
+
+
+def _schema_of(text: str | None) -> str | UnsetType:
+    """The server does not understand it; readers do."""
+    if text is None:
+        return UNSET
+    if not text.strip() or len(text.encode()) > limits.TOPIC_SCHEMA_BYTES_MAX:
+        raise InvalidRequest.in_field(
+            "schema",
+            f"must be columns such as 'sku string, total double', at most {limits.TOPIC_SCHEMA_BYTES_MAX} bytes",
+        )
+    return text
 
 
 DEFAULT_CONFIG = TopicConfig()

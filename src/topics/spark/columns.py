@@ -6,16 +6,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.model.gap import Gap
+from topics.spark.offsets import Gap
 from topics.spark.options import Filters
+from topics.wire.arrow import meta_maps, meta_members
+
+RECORD_FIELDS = ("seq", "ts", "node", "tag", "data", "meta")
+ALL_FIELDS = frozenset(RECORD_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Some records, ascending, in Arrow arrays of the same length, and seqs that are lost.
 
-    `seq` and `ts` (ms since 1970) are int64; `node`, `tag` and `data` (JSON text) strings, the first two with nulls;
-    `meta` a map from string to string, null where there is none.
+    `seq` and `ts` (ms since 1970) are int64; `node`, `tag`, `data` and `meta` strings, the last two JSON text, all but
+    `data` with nulls. A part that nobody asked for is all null.
     """
 
     seq: pa.Array
@@ -31,9 +35,28 @@ class Columns:
 
     def rows(self) -> Iterator[tuple[int, int, str | None, str | None, str, dict[str, str] | None]]:
         """(seq, ts, node, tag, data, meta) of each record, as Python values."""
-        metas = (None if pairs is None else dict(pairs) for pairs in self.meta.to_pylist())
+        metas = (None if pairs is None else dict(pairs) for pairs in self.meta_map().to_pylist())
         columns = (column.to_pylist() for column in (self.seq, self.ts, self.node, self.tag, self.data))
         return zip(*columns, metas, strict=True)
+
+    def filter(self, keep: pa.Array) -> "Columns":
+        return Columns(*(getattr(self, name).filter(keep) for name in RECORD_FIELDS))
+
+    def meta_map(self) -> pa.Array:
+        """`meta` as a map from string to string: a value that is no string is its JSON text."""
+        return meta_maps(self.meta)
+
+    def headers(self, kind: pa.DataType) -> pa.Array:
+        """`meta` as Kafka's headers."""
+        if self.meta.null_count == len(self.meta):
+            return pa.nulls(len(self.meta), kind)
+        return pa.array(
+            [
+                None if text is None else [{"key": key, "value": value.encode()} for key, value in meta_members(text)]
+                for text in self.meta.to_pylist()
+            ],
+            kind,
+        )
 
 
 def filtered(columns: Columns, filters: Filters) -> Columns:
@@ -47,7 +70,4 @@ def filtered(columns: Columns, filters: Filters) -> Columns:
         wanted = pc.equal(columns.tag, text) if how == "Eq" else pc.starts_with(columns.tag, prefix)
         wanted = pc.fill_null(wanted, False)
         keep = wanted if keep is None else pc.and_(keep, wanted)
-    if keep is None:
-        return columns
-    names = ("seq", "ts", "node", "tag", "data", "meta")
-    return Columns(*(getattr(columns, name).filter(keep) for name in names))
+    return columns if keep is None else columns.filter(keep)

@@ -14,6 +14,19 @@ class InvalidColumns(TopicsError):
     """The columns of a DataFrame, or a value in one, cannot be written to a topic. The message says what to select."""
 
 
+class MalformedRecord(TopicsError):
+    """A payload is not what the schema says, and `mode` is FAILFAST. Correct the schema, or take another mode:
+    PERMISSIVE gives null where a value does not fit, DROPMALFORMED leaves such records out."""
+
+    def __init__(self, topic: str, seq: int, problem: str) -> None:
+        super().__init__(
+            f'seq {seq} of topic "{topic}" is malformed: {problem}; correct the schema, or set mode to PERMISSIVE or '
+            "DROPMALFORMED",
+            topic=topic,
+            seq=seq,
+        )
+
+
 class DataLoss(TopicsError):
     """Records this query had to read are gone. To go on without them, and have the loss in the log or in the data,
     set `onDataLoss` to `warn` or `rows`."""

@@ -10,7 +10,6 @@ from topics.engine import log_reading
 from topics.engine.block import Block
 from topics.engine.topic_log import TopicLog
 from topics.errors import TopicNotFound
-from topics.model.gap import Gap
 from topics.model.record import payload_of
 from topics.spark.file_partition import (
     FilePartition,
@@ -25,6 +24,7 @@ from topics.spark.file_partition import (
     WalPiece,
 )
 from topics.spark.file_state import StoredTopic, load
+from topics.spark.offsets import Gap
 from topics.storage import paths
 from topics.storage.fs import Disk, RealDisk
 from topics.storage.sealed_block import ClearedBlock
@@ -271,4 +271,5 @@ def _range_of(stored: StoredTopic) -> TopicRange:
             for block in log.blocks
         ),
         last_ts=log.last_ts,
+        schema=stored.schema,
     )

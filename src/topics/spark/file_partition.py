@@ -7,7 +7,8 @@ along, and the seqs that are lost. The pieces name files and seqs, so reading on
 from dataclasses import dataclass
 
 from topics.errors import TopicsError
-from topics.model.gap import Gap, LostRange
+from topics.model.gap import LostRange
+from topics.spark.offsets import Gap
 from topics.storage.frame import StoredRecord
 
 SeqRun = tuple[int, int]
@@ -48,6 +49,7 @@ class TopicRange:
     lost_ranges: tuple[LostRange, ...]
     segments: tuple[SegmentRange, ...]
     last_ts: int
+    schema: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class GapPiece:
 
     @property
     def end(self) -> int:
+        assert self.gap.gap_to is not None, "a gap within a log has an end"
         return self.gap.gap_to
 
 

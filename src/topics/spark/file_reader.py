@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from topics.model.gap import Gap
 from topics.model.payload import SEPARATOR, split_payload
-from topics.spark.columns import Columns
+from topics.spark.columns import ALL_FIELDS, Columns
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import (
     FilePartition,
@@ -28,6 +27,7 @@ from topics.spark.file_partition import (
     TopicReplaced,
     WalPiece,
 )
+from topics.spark.offsets import Gap
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, FilesChanging
 from topics.storage.frame import APPEND, HAS_NODE, HAS_TAG, StoredRecord
@@ -35,7 +35,6 @@ from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_columns import FrameColumns, Ints, read_columns
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.wal_reader import scan
-from topics.wire.arrow import META, meta_members
 
 BATCH_RECORDS_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
@@ -46,25 +45,28 @@ class _Vanished(Exception):
     """What was planned is no longer where it was."""
 
 
-def read_partition(partition: FilePartition, disk: Disk | None = None) -> Iterator[Columns]:
-    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone).
+def read_partition(
+    partition: FilePartition, disk: Disk | None = None, fields: frozenset[str] = ALL_FIELDS
+) -> Iterator[Columns]:
+    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone). Parts
+    of a record other than `fields` are left null.
 
     Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`; and, when records were planned that a
     power cut then took, `OutOfRange`.
     """
-    return _read(disk or RealDisk(), partition, REPLANS_MAX)
+    return _read(disk or RealDisk(), partition, fields, REPLANS_MAX)
 
 
-def _read(disk: Disk, partition: FilePartition, replans: int) -> Iterator[Columns]:
+def _read(disk: Disk, partition: FilePartition, fields: frozenset[str], replans: int) -> Iterator[Columns]:
     for piece in partition.pieces:
         try:
             # Opened here and now: from then on nothing can vanish.
-            batches = _open(disk, partition, piece)
+            batches = _open(disk, partition, piece, fields)
         except (FileNotFoundError, _Vanished) as error:
             if not replans:
                 raise FilesChanging(partition.root, REPLANS_MAX) from error
             for again in _planned_anew(disk, partition, piece):
-                yield from _read(disk, again, replans - 1)
+                yield from _read(disk, again, fields, replans - 1)
         else:
             yield from batches
 
@@ -77,10 +79,10 @@ def _planned_anew(disk: Disk, partition: FilePartition, piece: Piece) -> list[Fi
     return log.partitions(partition.topic, piece.start, piece.end)
 
 
-def _open(disk: Disk, partition: FilePartition, piece: Piece) -> Iterator[Columns]:
+def _open(disk: Disk, partition: FilePartition, piece: Piece, fields: frozenset[str]) -> Iterator[Columns]:
     match piece:
         case SegmentPiece():
-            return _segment_batches(_segment_reader(disk, piece), piece)
+            return _segment_batches(_segment_reader(disk, piece), piece, fields)
         case WalPiece():
             return _batches_of(_wal_records(disk, partition.epoch, piece))
         case InlinePiece():
@@ -104,7 +106,7 @@ def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
     raise _Vanished
 
 
-def _segment_batches(reader: SegmentReader, piece: SegmentPiece) -> Iterator[Columns]:
+def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozenset[str]) -> Iterator[Columns]:
     start, end = piece.start - piece.first_seq, piece.end - piece.first_seq + 1
     while start < end:
         stop = min(start + BATCH_RECORDS_MAX, end)
@@ -117,19 +119,23 @@ def _segment_batches(reader: SegmentReader, piece: SegmentPiece) -> Iterator[Col
             dead[max(first - batch_seq, 0) : max(last - batch_seq + 1, 0)] = True
         kept = np.flatnonzero(~dead)
         if len(kept):
-            yield _columns_from(found, kept)
+            yield _columns_from(found, kept, fields)
         start = stop
 
 
-def _columns_from(found: FrameColumns, kept: Ints) -> Columns:
+def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Columns:
     """Without a Python object for any record, unless it has meta."""
-    payload = _texts(found.data, found.payload_at, found.payload_end, kept)
-    data, meta = _split(payload)
+    nothing = pa.nulls(len(kept), pa.string())
+    data, meta = nothing, nothing
+    if "data" in fields or "meta" in fields:
+        data, meta = _split(_texts(found.data, found.payload_at, found.payload_end, kept))
+    node = (found.flags & HAS_NODE) != 0
+    tag = (found.flags & HAS_TAG) != 0
     return Columns(
         seq=pa.array(found.seq[kept]),
         ts=pa.array(found.ts[kept]),
-        node=_optional(found.data, found.node_at, found.tag_at, kept, (found.flags & HAS_NODE) != 0),
-        tag=_optional(found.data, found.tag_at, found.payload_at, kept, (found.flags & HAS_TAG) != 0),
+        node=_optional(found.data, found.node_at, found.tag_at, kept, node) if "node" in fields else nothing,
+        tag=_optional(found.data, found.tag_at, found.payload_at, kept, tag) if "tag" in fields else nothing,
         data=data,
         meta=meta,
     )
@@ -161,33 +167,15 @@ def _split(payload: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Data and meta of payloads."""
     content = payload.buffers()[2]
     if content is None or SEPARATOR not in memoryview(content).tobytes():
-        return payload.cast(pa.string()), pa.nulls(len(payload), META)
+        return payload.cast(pa.string()), pa.nulls(len(payload), pa.string())
     return _split_each(payload.to_pylist())
 
 
 def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-    """Hot where records have meta: keys and values of all maps go into two long lists."""
-    datas: list[bytes] = []
-    keys: list[str] = []
-    values: list[str] = []
-    bounds = [0]
-    absent: list[bool] = []
-    for payload in payloads:
-        data, meta, _ = split_payload(payload)
-        datas.append(data)
-        absent.append(meta is None)
-        if meta is not None:
-            for name, text in meta_members(meta.decode()):
-                keys.append(name)
-                values.append(text)
-        bounds.append(len(keys))
-    texts = pa.array(datas, pa.binary()).cast(pa.string())
-    if not keys and all(absent):
-        return texts, pa.nulls(len(datas), META)
-    maps = pa.MapArray.from_arrays(
-        pa.array(bounds, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string()), mask=pa.array(absent)
-    )
-    return texts, maps
+    parts = [split_payload(payload) for payload in payloads]
+    datas = pa.array([data for data, _, _ in parts], pa.binary())
+    metas = pa.array([meta for _, meta, _ in parts], pa.binary())
+    return datas.cast(pa.string()), metas.cast(pa.string())
 
 
 # Records one by one: what is in the WAL only

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from topics import limits
 from topics.engine.apply import apply
@@ -51,6 +51,7 @@ class StoredTopic:
 
     name: str
     topic_id: int
+    schema: str | None
     log: TopicLog
     segments: dict[int, SegmentImage]
     wal_runs: list[WalRun] = field(default_factory=list)
@@ -132,6 +133,7 @@ class _Fold:
             topic.name: StoredTopic(
                 topic.name,
                 topic.topic_id,
+                None if topic.config.schema is UNSET else topic.config.schema,
                 self._on_disk(topic.topic_id, topic.log),
                 self._segments.get(topic.topic_id, {}),
                 sorted(self._runs.get(topic.topic_id, []), key=lambda run: run.first_seq),

@@ -12,9 +12,8 @@ from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
 from topics.spark.log import Planned
-from topics.spark.offsets import Offsets, SeqRange, TopicRange
+from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange
 from topics.spark.options import Files, ReadOptions
-from topics.spark.rows import Gap
 from topics.storage.fs import RealDisk
 from topics.storage.identity import read_id
 
@@ -27,24 +26,32 @@ class FileShare:
     gaps: tuple[Gap, ...]
     partition: FilePartition | None
 
+    @property
+    def size(self) -> int:
+        return 0 if self.partition is None else self.partition.seqs
+
 
 class FilesLog:
     """A data directory, a backup or a cold directory. It is looked at anew whenever ranges are asked for."""
 
-    def __init__(self, read: ReadOptions, files: Files) -> None:
+    def __init__(self, read: ReadOptions, files: Files, fields: frozenset[str]) -> None:
         self._options = read
         self._files = files
+        self._fields = fields
         self._seen: FileLog | None = None
 
     def server_id(self) -> str:
         return read_id(RealDisk(), self._files.path) or ""
 
+    def require_reachable(self) -> None:
+        """Files are there, or the first look at them says so."""
+
     def ranges(self) -> dict[str, TopicRange]:
         self._seen = FileLog(self._files.path, self._files.cold_path)
         return {
-            name: TopicRange(topic.epoch, topic.earliest_seq, topic.head_seq)
+            name: TopicRange(topic.epoch, topic.earliest_seq, topic.head_seq, topic.schema)
             for name, topic in self._seen.topics().items()
-            if self._is_subscribed(name)
+            if self._options.subscription.includes(name)
         }
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int:
@@ -74,12 +81,16 @@ class FilesLog:
         yield from planned.gaps
         if planned.partition is None:
             return
-        for columns in read_partition(planned.partition):
-            for gap in columns.gaps:
-                yield Gap(gap.gap_from, gap.gap_to, gap.reason)
+        for columns in read_partition(planned.partition, fields=self._fields):
+            yield from columns.gaps
             wanted = filtered(columns, self._options.filters)
             if len(wanted):
                 yield wanted
+
+    def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
+        for share in shares:
+            for item in self.read(share):
+                yield share.topic, item
 
     def store_cursor(self, name: str, offsets: Offsets) -> None:
         raise AssertionError("the options refuse a cursor with files")
@@ -97,10 +108,6 @@ class FilesLog:
         if self._seen is None:
             self._seen = FileLog(self._files.path, self._files.cold_path)
         return self._seen
-
-    def _is_subscribed(self, name: str) -> bool:
-        prefix = self._options.prefix
-        return name in self._options.topics if prefix is None else name.startswith(prefix)
 
 
 class _Known(Protocol):

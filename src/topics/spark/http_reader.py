@@ -4,19 +4,26 @@
 or a gap that says which of them are gone. Deleted and filtered records are simply not there; they are no loss.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
-from topics.client.errors import UnexpectedReply
+from msgspec import UNSET
+
+from topics import limits
+from topics.client import calls
+from topics.client.core import Address
+from topics.client.errors import ServerUnreachable, UnexpectedReply
+from topics.client.sockets import listens
 from topics.client.sync_client import Client
 from topics.errors import TopicNotFound
 from topics.model.gap import GapReason
-from topics.spark.columns import Columns
+from topics.spark.columns import ALL_FIELDS, Columns
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.log import Planned
-from topics.spark.offsets import Offsets, SeqRange, TopicRange, pieces_of
-from topics.spark.options import Filters, ReadOptions, Server
-from topics.spark.rows import Gap, gathered
-from topics.wire.responses import RecordReply
+from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange, pieces_of
+from topics.spark.options import Filters, ReadOptions, Server, Subscription
+from topics.spark.rows import gathered
+from topics.wire.responses import RecordReply, TopicSummary
 
 DELETED = "deleted_topic"
 
@@ -24,15 +31,22 @@ DELETED = "deleted_topic"
 class ServerLog:
     """A running server, over one connection."""
 
-    def __init__(self, read: ReadOptions, server: Server) -> None:
+    def __init__(self, read: ReadOptions, server: Server, fields: frozenset[str] = ALL_FIELDS) -> None:
         self._options = read
         self._client = server.client()
+        self._fields = fields
 
     def server_id(self) -> str:
         return self._client.ready().server_id
 
+    def require_reachable(self) -> None:
+        """Raises `ServerUnreachable` at once: waiting is for servers that were there."""
+        address = Address.of(self._client.url)
+        if not listens(address.host, address.port):
+            raise ServerUnreachable(f"nobody listens at {self._client.url}; start the server, or correct the url")
+
     def ranges(self) -> dict[str, TopicRange]:
-        return topic_ranges(self._client, self._options.topics, self._options.prefix)
+        return topic_ranges(self._client, self._options.subscription)
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
         return seq_at(self._client, topic, ts, behind_losses=behind_losses)
@@ -42,7 +56,21 @@ class ServerLog:
 
     def read(self, planned: Planned) -> Iterator[Columns | Gap]:
         assert isinstance(planned, SeqRange)
-        return gathered(read_range(self._client, planned, self._options.filters))
+        return gathered(read_range(self._client, planned, self._options.filters, self._fields))
+
+    def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
+        """Looks at all topics at once before and after: a task may have hundreds of small ones."""
+        ranges = [share for share in shares if isinstance(share, SeqRange)]
+        names = [wanted.topic for wanted in ranges if wanted.size]
+        before = named_ranges(self._client, names)
+        for wanted in ranges:
+            now = before.get(wanted.topic)
+            for item in gathered(_read_known(self._client, wanted, self._options.filters, self._fields, now)):
+                yield wanted.topic, item
+        after = named_ranges(self._client, names)
+        for name in names:
+            if name in before and (name not in after or after[name].epoch != before[name].epoch):
+                raise TopicChangedDuringRead(name)
 
     def store_cursor(self, name: str, offsets: Offsets) -> None:
         for topic, position in offsets.items():
@@ -62,16 +90,42 @@ class ServerLog:
         self.close()
 
 
-def topic_ranges(client: Client, topics: tuple[str, ...], prefix: str | None) -> dict[str, TopicRange]:
+def topic_ranges(client: Client, subscription: Subscription) -> dict[str, TopicRange]:
     """What the subscribed topics hold now. A topic that does not exist is left out."""
-    names = topics if prefix is None else tuple(listed.topic for listed in client.topics(prefix))
+    if subscription.prefix is None:
+        return named_ranges(client, subscription.topics)
+    listed = [each for each in client.topics(subscription.prefix) if subscription.includes(each.topic)]
+    if any(each.epoch is UNSET for each in listed):
+        return _one_by_one(client, [each.topic for each in listed])
+    return {each.topic: _range_of(each) for each in listed}
+
+
+def named_ranges(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
+    """The same by name, many topics a call."""
+    found: dict[str, TopicRange] = {}
+    unique = sorted(set(names))
+    for at in range(0, len(unique), limits.SPARK_LISTED_NAMES_MAX):
+        asked = unique[at : at + limits.SPARK_LISTED_NAMES_MAX]
+        page = client.send(calls.topics_named(asked)).topics
+        if any(each.epoch is UNSET or each.topic not in asked for each in page):
+            # A server that does not know this way to ask.
+            return _one_by_one(client, unique)
+        found |= {each.topic: _range_of(each) for each in page}
+    return found
+
+
+def _range_of(listed: TopicSummary) -> TopicRange:
+    assert listed.epoch is not UNSET
+    schema = None if listed.schema is UNSET else listed.schema
+    return TopicRange(listed.epoch, listed.earliest_seq, listed.head_seq, schema)
+
+
+def _one_by_one(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
     ranges = {}
     for name in names:
-        try:
+        with contextlib.suppress(TopicNotFound):
             state = client.topic(name)
-        except TopicNotFound:
-            continue
-        ranges[name] = TopicRange(state.epoch, state.earliest_seq, state.head_seq)
+            ranges[name] = TopicRange(state.epoch, state.earliest_seq, state.head_seq)
     return ranges
 
 
@@ -90,36 +144,48 @@ def seq_at(client: Client, topic: str, ts: int, *, behind_losses: bool = False) 
         cursor = reply.next_from_seq
 
 
-def read_range(client: Client, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+def read_range(
+    client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str] = ALL_FIELDS
+) -> Iterator[list[RecordReply] | Gap]:
+    now = named_ranges(client, [wanted.topic]).get(wanted.topic) if wanted.size else None
+    yield from _read_known(client, wanted, filters, fields, now)
+    if now is not None and now.epoch == wanted.epoch:
+        after = named_ranges(client, [wanted.topic]).get(wanted.topic)
+        if after is None or after.epoch != wanted.epoch:
+            raise TopicChangedDuringRead(wanted.topic)
+
+
+def _read_known(
+    client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str], now: TopicRange | None
+) -> Iterator[list[RecordReply] | Gap]:
+    """`now` is the topic of that name, or None if there is none any more."""
     if wanted.lost_from is not None:
         yield Gap(wanted.lost_from, None, GapReason.RECREATED)
     if wanted.size == 0:
         return
-    reason = _gone(client, wanted)
-    if reason is not None:
-        yield Gap(wanted.start + 1, wanted.end, reason)
+    if now is None or now.epoch != wanted.epoch:
+        yield Gap(wanted.start + 1, wanted.end, DELETED if now is None else GapReason.RECREATED)
         return
     try:
-        yield from _read_existing(client, wanted, filters)
+        yield from _read_existing(client, wanted, filters, fields)
     except TopicNotFound:
         raise TopicChangedDuringRead(wanted.topic) from None
-    if _gone(client, wanted) is not None:
-        raise TopicChangedDuringRead(wanted.topic)
 
 
-def _gone(client: Client, wanted: SeqRange) -> str | None:
-    """Why nothing of the range is there any more, or None if the topic is still the one it was."""
-    try:
-        state = client.topic(wanted.topic)
-    except TopicNotFound:
-        return DELETED
-    return None if state.epoch == wanted.epoch else GapReason.RECREATED
-
-
-def _read_existing(client: Client, wanted: SeqRange, filters: Filters) -> Iterator[list[RecordReply] | Gap]:
+def _read_existing(
+    client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str]
+) -> Iterator[list[RecordReply] | Gap]:
     cursor, end = wanted.start, wanted.end
     while cursor < end:
-        reply = client.diff(wanted.topic, cursor, to_seq=end, match=filters.match, node=filters.node)
+        reply = client.diff(
+            wanted.topic,
+            cursor,
+            to_seq=end,
+            match=filters.match,
+            node=filters.node,
+            include_tags="tag" in fields,
+            include_meta="meta" in fields,
+        )
         gap = reply.tombstone
         if reply.head_seq < end:
             # The head went back: a topic that keeps nothing over a restart began anew.

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from topics.spark.columns import Columns
-from topics.spark.offsets import Offsets, SeqRange, TopicRange
-from topics.spark.rows import Gap
+from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange
 
 
 class Planned(Protocol):
@@ -14,10 +13,19 @@ class Planned(Protocol):
     @property
     def topic(self) -> str: ...
 
+    @property
+    def size(self) -> int:
+        """Its seqs."""
+        ...
+
 
 class Log(Protocol):
     def server_id(self) -> str:
         """Whose topics these are; empty when nobody can tell."""
+        ...
+
+    def require_reachable(self) -> None:
+        """Raises what says that there is nothing to read from."""
         ...
 
     def ranges(self) -> dict[str, TopicRange]:
@@ -32,6 +40,10 @@ class Log(Protocol):
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]: ...
 
     def read(self, planned: Planned) -> Iterator[Columns | Gap]: ...
+
+    def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
+        """All that one task has to read, with the topic of each."""
+        ...
 
     def store_cursor(self, name: str, offsets: Offsets) -> None: ...
 

@@ -23,6 +23,16 @@ class TopicRange(NamedTuple):
     epoch: int
     earliest_seq: int
     head_seq: int
+    schema: str | None = None
+    """The columns its configuration names, as DDL."""
+
+
+class Gap(NamedTuple):
+    """Seqs that cannot be read any more, both ends inclusive; `gap_to` is None when nobody knows how far they went."""
+
+    gap_from: int
+    gap_to: int | None
+    reason: str
 
 
 class SeqRange(NamedTuple):

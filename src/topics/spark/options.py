@@ -1,44 +1,79 @@
 """The options of `format("topics")`: what they are, and which of them go together.
 
-Whatever is unknown, malformed or contradictory is refused by name; nothing is guessed. Names ignore case, as everywhere
-in Spark. The API key is kept in a `Secret`, which shows itself to nobody.
+Whatever is unknown, malformed or contradictory is refused by name; nothing is guessed. The API key is kept in a
+`Secret`, which shows itself to nobody.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeVar
+from enum import Flag, StrEnum, auto
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from topics import limits
 from topics.client.core import Address, check_api_key
 from topics.client.sync_client import Client
 from topics.errors import InvalidRequest
 from topics.model.names import is_topic_name
+from topics.spark import option_values as values
+from topics.spark.boundary import EARLIEST, LATEST, Boundary, boundary_of
 from topics.spark.errors import InvalidOption
+from topics.spark.option_values import Given
 
 API_KEY_VARIABLE = "TOPICS_API_KEY"
 
-READ_OPTIONS = (
-    "url", "apiKey", "path", "coldPath", "subscribe", "subscribePrefix", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "node",
-    "tag", "tagPrefix", "includeData", "failOnDataLoss", "onDataLoss", "schema", "cursor", "archive",
-)  # fmt: skip
-WRITE_OPTIONS = (
-    "url", "apiKey", "topic", "createTopics", "maxRecordsPerChunk", "maxBytesPerChunk",
-)  # fmt: skip
-# Spark hands its own options of a streaming query to the sink.
-SPARK_WRITE_OPTIONS = ("checkpointLocation", "queryName")
 
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
+class On(Flag):
+    """What an option has a meaning for."""
 
-E = TypeVar("E", bound=StrEnum)
-D = TypeVar("D")
+    BATCH = auto()
+    STREAM = auto()
+    WRITE = auto()
 
-EARLIEST = -2
-LATEST = -1
+
+READ = On.BATCH | On.STREAM
+ALL = READ | On.WRITE
+
+OPTIONS: dict[str, On] = {
+    "url": ALL,
+    "apiKey": ALL,
+    "path": READ,
+    "coldPath": READ,
+    "subscribe": READ,
+    "subscribePrefix": READ,
+    "subscribePattern": READ,
+    "startingOffsets": READ,
+    "startingTimestamp": READ,
+    "startingOffsetsByTimestamp": READ,
+    "endingOffsets": On.BATCH,
+    "endingTimestamp": On.BATCH,
+    "endingOffsetsByTimestamp": On.BATCH,
+    "maxOffsetsPerTrigger": On.STREAM,
+    "minOffsetsPerTrigger": On.STREAM,
+    "maxTriggerDelay": On.STREAM,
+    "minPartitions": READ,
+    "maxRecordsPerPartition": READ,
+    "node": READ,
+    "tag": READ,
+    "tagPrefix": READ,
+    "includeData": READ,
+    "failOnDataLoss": READ,
+    "onDataLoss": READ,
+    "schema": READ,
+    "inferSchema": READ,
+    "mode": READ,
+    "columnNameOfCorruptRecord": READ,
+    "timeZone": READ,
+    "cursor": On.STREAM,
+    "archive": READ,
+    "topic": On.WRITE,
+    "createTopics": On.WRITE,
+    "maxRecordsPerChunk": On.WRITE,
+    "maxBytesPerChunk": On.WRITE,
+}
+READ_OPTIONS = tuple(name for name, on in OPTIONS.items() if on & READ)
+WRITE_OPTIONS = tuple(name for name, on in OPTIONS.items() if on & On.WRITE)
 
 
 class OnDataLoss(StrEnum):
@@ -52,9 +87,19 @@ class TableSchema(StrEnum):
     KAFKA = "kafka"
 
 
+class ParseMode(StrEnum):
+    """What becomes of a record whose payload is not what the schema says, as in Spark's JSON source."""
+
+    PERMISSIVE = "permissive"
+    DROPMALFORMED = "dropmalformed"
+    FAILFAST = "failfast"
+
+
 class Mode(StrEnum):
     BATCH = "batch"
     STREAMING = "streaming"
+    UNKNOWN = "unknown"
+    """Spark asks for a schema before it says which of the two it is."""
 
 
 class Secret:
@@ -88,15 +133,22 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
-    """One end of a read: `everywhere` is EARLIEST or LATEST, `seqs` overrides it by topic, `ts` is a time in ms.
+class Subscription:
+    """Topics by name, or all whose names begin with `prefix` and, if there is one, match `pattern` as a whole."""
 
-    Seqs are as in Spark's Kafka source: the first one to read, or the first one not to read any more.
-    """
+    topics: tuple[str, ...] = ()
+    prefix: str | None = None
+    pattern: str | None = None
 
-    everywhere: int
-    seqs: Mapping[str, int]
-    ts: int | None
+    @property
+    def is_open(self) -> bool:
+        """Whether topics can join later."""
+        return self.prefix is not None
+
+    def includes(self, name: str) -> bool:
+        if self.prefix is None:
+            return name in self.topics
+        return name.startswith(self.prefix) and (self.pattern is None or re.fullmatch(self.pattern, name) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +160,40 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
+class Parsing:
+    """How payloads become the columns of a schema."""
+
+    mode: ParseMode = ParseMode.PERMISSIVE
+    corrupt_column: str = "_corrupt_record"
+    time_zone: str = "UTC"
+    """Of times that are written without one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     origin: Server | Files
-    topics: tuple[str, ...]
-    prefix: str | None
+    subscription: Subscription
     start: Boundary
     end: Boundary
     filters: Filters
     on_data_loss: OnDataLoss
-    schema: TableSchema
+    schema: TableSchema | None
+    """None when nobody has asked for one by name."""
+    infer_schema: bool
+    parsing: Parsing
     include_data: bool
     min_partitions: int
     partition_records_max: int | None
     trigger_offsets_max: int | None
+    trigger_offsets_min: int | None
+    trigger_delay_ms_max: int
     cursor: str | None
     archive: str | None = None
     """Directory of an archive that has the early records."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return self.subscription.topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +205,21 @@ class WriteOptions:
     chunk_bytes_max: int
 
 
-def table_schema(options: Mapping[str, str]) -> TableSchema:
-    return _choice(_Given(options, READ_OPTIONS), "schema", TableSchema, TableSchema.TOPICS)
-
-
 def read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
-    given = _Given(options, READ_OPTIONS)
+    given = Given(options, READ_OPTIONS)
     origin = _origin(given)
-    topics, prefix = _subscription(given, origin)
+    subscription = _subscription(given, origin)
+    topics = subscription.topics
     loss = _on_data_loss(given)
-    schema = _choice(given, "schema", TableSchema, TableSchema.TOPICS)
+    schema: TableSchema | None = values.choice(given, "schema", TableSchema, None)
     if schema is TableSchema.KAFKA and loss is OnDataLoss.ROWS:
         raise InvalidOption("onDataLoss", "the columns of schema=kafka have no place for a loss; use fail or warn")
-    _refuse_of_other_mode(given, mode)
+    here = {Mode.BATCH: On.BATCH, Mode.STREAMING: On.STREAM, Mode.UNKNOWN: READ}[mode]
+    others = tuple(name for name in READ_OPTIONS if not OPTIONS[name] & here)
+    given.require_without(others, f"has no meaning in a {mode} query")
+    infer_schema = values.boolean(given, "inferSchema", False)
+    if infer_schema and schema is not None:
+        raise InvalidOption("inferSchema", f"contradicts schema={schema}; give one of them")
     if isinstance(origin, Files) and given.get("cursor") is not None:
         raise InvalidOption("cursor", "is kept by a server; with path there is none")
     if given.get("archive") == "":
@@ -155,31 +227,42 @@ def read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     cursor = given.get("cursor")
     if cursor is not None and not is_topic_name(cursor):
         raise InvalidOption("cursor", f"{cursor!r} is not a name; use letters, digits, and . _ : -")
+    if given.get("minOffsetsPerTrigger") is None:
+        given.require_without(("maxTriggerDelay",), "goes with minOffsetsPerTrigger")
+    offsets_max, offsets_min = (
+        values.positive(given, name) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
+    )
+    if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
+        raise InvalidOption("minOffsetsPerTrigger", f"is more than maxOffsetsPerTrigger, {offsets_max}")
+    batch = mode is Mode.BATCH
     return ReadOptions(
         origin=origin,
-        topics=topics,
-        prefix=prefix,
-        start=_boundary(given, "starting", EARLIEST if mode is Mode.BATCH else LATEST, mode, topics),
-        end=_boundary(given, "ending", LATEST, mode, topics),
-        filters=Filters(_names(given, "node"), _match(given)),
+        subscription=subscription,
+        start=boundary_of(given, "starting", EARLIEST if batch else LATEST, batch=batch, topics=topics),
+        end=boundary_of(given, "ending", LATEST, batch=batch, topics=topics),
+        filters=Filters(values.names(given, "node"), _match(given)),
         on_data_loss=loss,
         schema=schema,
-        include_data=_boolean(given, "includeData", True),
-        min_partitions=_positive(given, "minPartitions") or 1,
-        partition_records_max=_positive(given, "maxRecordsPerPartition"),
-        trigger_offsets_max=_positive(given, "maxOffsetsPerTrigger"),
+        infer_schema=infer_schema,
+        parsing=_parsing(given),
+        include_data=values.boolean(given, "includeData", True),
+        min_partitions=values.positive(given, "minPartitions") or 1,
+        partition_records_max=values.positive(given, "maxRecordsPerPartition"),
+        trigger_offsets_max=offsets_max,
+        trigger_offsets_min=offsets_min,
+        trigger_delay_ms_max=values.duration_ms(given, "maxTriggerDelay", limits.SPARK_TRIGGER_DELAY_MS),
         cursor=cursor,
         archive=given.get("archive"),
     )
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    given = _Given(options, WRITE_OPTIONS + SPARK_WRITE_OPTIONS)
+    given = Given(options, WRITE_OPTIONS)
     topic = given.get("topic")
     if topic is not None:
-        _check_topic("topic", topic)
-    records_max = _positive(given, "maxRecordsPerChunk") or limits.SPARK_CHUNK_RECORDS
-    bytes_max = _positive(given, "maxBytesPerChunk") or limits.SPARK_CHUNK_BYTES
+        values.check_topic("topic", topic)
+    records_max = values.positive(given, "maxRecordsPerChunk") or limits.SPARK_CHUNK_RECORDS
+    bytes_max = values.positive(given, "maxBytesPerChunk") or limits.SPARK_CHUNK_BYTES
     if records_max > limits.BATCH_RECORDS_MAX:
         raise InvalidOption("maxRecordsPerChunk", f"a server takes at most {limits.BATCH_RECORDS_MAX} in a write")
     if bytes_max > limits.BODY_BYTES_MAX // 2:
@@ -187,31 +270,13 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         server=_server(given),
         topic=topic,
-        create_topics=_boolean(given, "createTopics", True),
+        create_topics=values.boolean(given, "createTopics", True),
         chunk_records_max=records_max,
         chunk_bytes_max=bytes_max,
     )
 
 
-class _Given:
-    """The options as the user wrote them, checked for unknown ones."""
-
-    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        names = {name.lower(): name for name in known}
-        unknown = sorted(name for name in options if name.lower() not in names)
-        if unknown:
-            raise InvalidOption(unknown[0], f"is not known; the options are {', '.join(known)}")
-        self._values = {names[name.lower()]: value for name, value in options.items()}
-
-    def get(self, name: str) -> str | None:
-        return self._values.get(name)
-
-    def require_alone(self, first: str, second: str) -> None:
-        if first in self._values and second in self._values:
-            raise InvalidOption(first, f"contradicts {second}; give one of them")
-
-
-def _origin(given: _Given) -> Server | Files:
+def _origin(given: Given) -> Server | Files:
     given.require_alone("url", "path")
     path = given.get("path")
     if path is None:
@@ -224,7 +289,7 @@ def _origin(given: _Given) -> Server | Files:
     return Files(path, given.get("coldPath"))
 
 
-def _server(given: _Given) -> Server:
+def _server(given: Given) -> Server:
     url = given.get("url")
     if url is None:
         raise InvalidOption("url", "is missing; give the address of a server, such as http://127.0.0.1:4000")
@@ -248,79 +313,64 @@ def server_of(url: str, key: str | None) -> Server:
     return Server(url, Secret(key))
 
 
-def _subscription(given: _Given, origin: Server | Files) -> tuple[tuple[str, ...], str | None]:
-    given.require_alone("subscribe", "subscribePrefix")
+_SUBSCRIBING = ("subscribe", "subscribePrefix", "subscribePattern")
+_PLAIN = re.compile(r"[A-Za-z0-9_:-]*")
+
+
+def _subscription(given: Given, origin: Server | Files) -> Subscription:
+    for at, first in enumerate(_SUBSCRIBING):
+        for second in _SUBSCRIBING[at + 1 :]:
+            given.require_alone(first, second)
     prefix = given.get("subscribePrefix")
     if prefix is not None:
         if not prefix:
             raise InvalidOption("subscribePrefix", "is empty; name at least one character")
-        return (), prefix
-    topics = _names(given, "subscribe")
+        return Subscription(prefix=prefix)
+    pattern = given.get("subscribePattern")
+    if pattern is not None:
+        return Subscription(prefix=_plain_prefix(pattern), pattern=pattern)
+    topics = values.names(given, "subscribe")
     if not topics:
-        raise InvalidOption("subscribe", "is missing; name topics, or give subscribePrefix")
+        raise InvalidOption("subscribe", "is missing; name topics, or give subscribePrefix or subscribePattern")
     # In a cold directory topics have no names; there they go by their ids, which no name looks like.
     for topic in topics if isinstance(origin, Server) else ():
-        _check_topic("subscribe", topic)
-    return tuple(sorted(topics)), None
+        values.check_topic("subscribe", topic)
+    return Subscription(tuple(sorted(topics)))
 
 
-def _refuse_of_other_mode(given: _Given, mode: Mode) -> None:
-    refused = ("endingOffsets", "endingTimestamp") if mode is Mode.STREAMING else ("maxOffsetsPerTrigger", "cursor")
-    for name in refused:
-        if given.get(name) is not None:
-            raise InvalidOption(name, f"has no meaning in a {mode} query")
-
-
-def _boundary(given: _Given, side: str, default: int, mode: Mode, topics: tuple[str, ...]) -> Boundary:
-    offsets_name, ts_name = f"{side}Offsets", f"{side}Timestamp"
-    given.require_alone(ts_name, offsets_name)
-    ts = _integer(given, ts_name)
-    if ts is not None:
-        if ts < 0:
-            raise InvalidOption(ts_name, "is a time in milliseconds since 1970")
-        return Boundary(default, {}, ts)
-    text = given.get(offsets_name)
-    if text is None:
-        return Boundary(default, {}, None)
-    refused = LATEST if side == "starting" else EARLIEST
-    match text.strip().lower():
-        case "earliest" | "latest" as word:
-            everywhere = EARLIEST if word == "earliest" else LATEST
-            if everywhere == refused and mode is Mode.BATCH:
-                raise InvalidOption(offsets_name, f"a batch query that has {word} here would read nothing")
-            return Boundary(everywhere, {}, None)
-    return Boundary(default, _seqs(offsets_name, text, refused if mode is Mode.BATCH else None, topics), None)
-
-
-def _seqs(name: str, text: str, refused: int | None, topics: tuple[str, ...]) -> Mapping[str, int]:
+def _plain_prefix(pattern: str) -> str:
+    """What every name that matches begins with, as far as it is easily seen: so little has to be listed."""
     try:
-        seqs = json.loads(text, object_pairs_hook=lambda pairs: _named_once(name, pairs))
-    except ValueError:
-        raise InvalidOption(name, 'is earliest, latest, or a JSON object such as {"orders": 17}') from None
-    if not isinstance(seqs, dict):
-        raise InvalidOption(name, 'is earliest, latest, or a JSON object such as {"orders": 17}')
-    for topic, seq in seqs.items():
-        if type(seq) is not int or seq == 0 or seq < EARLIEST or seq == refused:
-            raise InvalidOption(name, f'"{topic}" has {json.dumps(seq)}; use a seq, -2 for earliest, -1 for latest')
-        if topics and topic not in topics:
-            raise InvalidOption(name, f'"{topic}" is not subscribed')
-    if missing := sorted(set(topics) - set(seqs)):
-        raise InvalidOption(name, f'"{missing[0]}" is subscribed but not in it; name every topic')
-    return seqs
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidOption("subscribePattern", f"{pattern!r} is not a regular expression: {error}") from None
+    if not pattern:
+        raise InvalidOption("subscribePattern", "is empty; .* is every topic")
+    if "|" in pattern:
+        return ""
+    plain = _PLAIN.match(pattern)
+    assert plain is not None
+    # The last character may be optional: `ab*` also is `a`.
+    return plain[0][:-1] if pattern[plain.end() :][:1] in {"?", "*", "{"} else plain[0]
 
 
-def _named_once(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
-    named: dict[str, object] = {}
-    for topic, seq in pairs:
-        if topic in named:
-            raise InvalidOption(option, f'"{topic}" is in it twice')
-        named[topic] = seq
-    return named
+def _parsing(given: Given) -> Parsing:
+    default = Parsing()
+    zone = given.get("timeZone") or default.time_zone
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidOption("timeZone", f"{zone!r} is not a time zone such as UTC or Europe/Berlin") from None
+    return Parsing(
+        values.choice(given, "mode", ParseMode, default.mode),
+        given.get("columnNameOfCorruptRecord") or default.corrupt_column,
+        zone,
+    )
 
 
-def _on_data_loss(given: _Given) -> OnDataLoss:
-    fail = _boolean(given, "failOnDataLoss", True)
-    chosen = _choice(given, "onDataLoss", OnDataLoss, None)
+def _on_data_loss(given: Given) -> OnDataLoss:
+    fail = values.boolean(given, "failOnDataLoss", True)
+    chosen = values.choice(given, "onDataLoss", OnDataLoss, None)
     if chosen is None:
         return OnDataLoss.FAIL if fail else OnDataLoss.WARN
     if given.get("failOnDataLoss") is not None and fail != (chosen is OnDataLoss.FAIL):
@@ -328,7 +378,7 @@ def _on_data_loss(given: _Given) -> OnDataLoss:
     return chosen
 
 
-def _match(given: _Given) -> tuple[str, str, str] | None:
+def _match(given: Given) -> tuple[str, str, str] | None:
     given.require_alone("tag", "tagPrefix")
     tag, prefix = given.get("tag"), given.get("tagPrefix")
     if tag is not None:
@@ -338,55 +388,3 @@ def _match(given: _Given) -> tuple[str, str, str] | None:
             raise InvalidOption("tagPrefix", "is a plain beginning of tags; leave the * out")
         return ("tag", "Glob", f"{prefix}*")
     return None
-
-
-def _check_topic(option: str, name: str) -> None:
-    if not is_topic_name(name):
-        raise InvalidOption(option, f"{name[:80]!r} is not a topic name")
-
-
-def _names(given: _Given, name: str) -> tuple[str, ...]:
-    text = given.get(name)
-    if text is None:
-        return ()
-    names = [part.strip() for part in text.split(",")]
-    if not all(names):
-        raise InvalidOption(name, "has an empty name in its list")
-    if len(set(names)) != len(names):
-        raise InvalidOption(name, "names something twice")
-    return tuple(names)
-
-
-def _integer(given: _Given, name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if _WHOLE_NUMBER.fullmatch(text.strip()) is None:
-        raise InvalidOption(name, f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(given: _Given, name: str) -> int | None:
-    value = _integer(given, name)
-    if value is not None and value < 1:
-        raise InvalidOption(name, "must be at least 1")
-    return value
-
-
-def _boolean(given: _Given, name: str, default: bool) -> bool:
-    text = given.get(name)
-    if text is None:
-        return default
-    if text.lower() not in {"true", "false"}:
-        raise InvalidOption(name, f"{text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _choice(given: _Given, name: str, kind: type[E], default: D) -> E | D:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        return kind(text.lower())
-    except ValueError:
-        raise InvalidOption(name, f"{text!r} is none of {', '.join(kind)}") from None

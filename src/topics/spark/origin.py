@@ -1,23 +1,27 @@
 """Where records are read from: a running server or the files of one, with an archive of it or without. Only this module
 knows which."""
 
+from topics.spark.columns import ALL_FIELDS
 from topics.spark.http_reader import ServerLog
 from topics.spark.log import Log
 from topics.spark.options import ReadOptions, Server
 
 
-def open_log(read: ReadOptions) -> Log:
+def open_log(read: ReadOptions, fields: frozenset[str] = ALL_FIELDS) -> Log:
+    """`fields`: the parts of records that are wanted; others may be left null."""
+    filters = read.filters
+    fields |= {*(("node",) if filters.node else ()), *(("tag",) if filters.match is not None else ())}
     if read.archive is None:
-        return _open_origin(read)
+        return _open_origin(read, fields)
     from topics.spark.stitched_log import StitchedLog  # noqa: PLC0415
 
-    return StitchedLog(_open_origin(read), read.archive, read.filters)
+    return StitchedLog(_open_origin(read, fields), read.archive, read.filters)
 
 
-def _open_origin(read: ReadOptions) -> Log:
+def _open_origin(read: ReadOptions, fields: frozenset[str]) -> Log:
     if isinstance(read.origin, Server):
-        return ServerLog(read, read.origin)
+        return ServerLog(read, read.origin, fields)
     # Only here: the engine comes along with it, and every worker process would pay for importing that.
     from topics.spark.files import FilesLog  # noqa: PLC0415
 
-    return FilesLog(read, read.origin)
+    return FilesLog(read, read.origin, fields)

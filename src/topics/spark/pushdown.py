@@ -75,10 +75,10 @@ class Narrowing:
         return piece._replace(start=start, end=max(start, end))
 
 
-def narrowing(filters: Sequence[Filter], schema: TableSchema, match: Match | None) -> Narrowing:
+def narrowing(filters: Sequence[Filter], schema: TableSchema | None, match: Match | None) -> Narrowing:
     """`match` is the choice by tag the options have made already: there is only one."""
     found = Narrowing(match=match)
-    names = _COLUMNS[schema]
+    names = _COLUMNS[schema or TableSchema.TOPICS]
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
         column = names.get(path[0]) if len(path) == 1 else None

@@ -9,23 +9,22 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topics import limits
-from topics.spark.columns import Columns, filtered
+from topics.spark.columns import RECORD_FIELDS, Columns, filtered
 from topics.spark.log import Log, Planned
-from topics.spark.offsets import Offsets, Position, SeqRange, TopicRange
+from topics.spark.offsets import Gap, Offsets, Position, SeqRange, TopicRange
 from topics.spark.options import Filters
 from topics.spark.pipelines import manifest
 from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
 from topics.spark.pipelines.archive_store import require_file
 from topics.spark.pipelines.errors import ArchiveDiffers
 from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
-from topics.spark.rows import Gap
-from topics.wire.arrow import META
 
 COLUMNS = ["seq", "ts", "node", "tag", "meta", "data"]
 
@@ -41,6 +40,10 @@ class ArchiveShare:
     file: ArchivedFile | None
     gaps: tuple[Gap, ...]
 
+    @property
+    def size(self) -> int:
+        return self.end - self.start + 1
+
 
 class StitchedLog:
     """The manifest is read when ranges are asked for or planned; a task does without it."""
@@ -52,6 +55,9 @@ class StitchedLog:
 
     def server_id(self) -> str:
         return self._log.server_id()
+
+    def require_reachable(self) -> None:
+        self._log.require_reachable()
 
     def ranges(self) -> dict[str, TopicRange]:
         state = manifest.load(self._root)
@@ -111,6 +117,15 @@ class StitchedLog:
             yield from self._wanted(columns)
         yield from gaps
 
+    def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
+        archived = [share for share in shares if isinstance(share, ArchiveShare)]
+        for share in archived:
+            for item in self.read(share):
+                yield share.topic, item
+        rest = [share for share in shares if not isinstance(share, ArchiveShare)]
+        if rest:
+            yield from self._log.read_all(rest)
+
     def store_cursor(self, name: str, offsets: Offsets) -> None:
         self._log.store_cursor(name, offsets)
 
@@ -169,7 +184,7 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
             node=rows.column("node"),
             tag=rows.column("tag"),
             data=rows.column("data"),
-            meta=rows.column("meta").cast(META),
+            meta=_meta_texts(rows.column("meta")),
         )
     if whole and found != file.count:
         raise ArchiveDiffers(file.path, f"{found} records where {file.count} are due")
@@ -184,6 +199,14 @@ def _milliseconds(ts: pa.Array) -> pa.Array:
     return pc.cast(pc.cast(ts, pa.timestamp("ms", "UTC")), pa.int64())
 
 
+def _meta_texts(meta: pa.Array) -> pa.Array:
+    """The archive may have it as a map of texts; then it is written as JSON again."""
+    if not pa.types.is_map(meta.type):
+        return meta.cast(pa.string())
+    return pa.array(
+        [None if pairs is None else msgspec.json.encode(dict(pairs)) for pairs in meta.to_pylist()], pa.string()
+    )
+
+
 def _sliced(columns: Columns, start: int, stop: int) -> Columns:
-    parts = (getattr(columns, name).slice(start, stop - start) for name in ("seq", "ts", "node", "tag", "data", "meta"))
-    return Columns(*parts)
+    return Columns(*(getattr(columns, name).slice(start, stop - start) for name in RECORD_FIELDS))

@@ -6,8 +6,9 @@ appends nothing twice, however long that took and however the rows are cut into 
 same order and the same partitions; other rows than the first time are refused, as far as they can be told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -15,7 +16,7 @@ import pyarrow as pa
 from msgspec import UNSET
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from topics import limits
 from topics.client.calls import NewRecord
@@ -24,6 +25,8 @@ from topics.model.names import is_topic_name
 from topics.model.producer import Producer
 from topics.spark.errors import InvalidColumns, ReplayDiffers
 from topics.spark.options import WriteOptions
+from topics.spark.schema import KAFKA
+from topics.spark.telling import telling
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -32,7 +35,19 @@ BATCH_NUMBERS = 1 << 32  # more than a task can have records, and batches enough
 
 RECORD_OVERHEAD_BYTES = 64  # field names and punctuation around a record in a request
 
-COLUMNS = ("data", "topic", "tag", "node", "meta")
+_TEXTS: tuple[DataType, ...] = (StringType(), BinaryType())
+COLUMNS: dict[str, tuple[DataType, ...]] = {
+    "data": (StringType(),),
+    "topic": (StringType(),),
+    "tag": (StringType(),),
+    "node": (StringType(),),
+    "meta": (MapType(StringType(), StringType()), StringType()),
+    "key": _TEXTS,
+    "value": _TEXTS,
+    "headers": (KAFKA["headers"].dataType,),
+}
+KAFKA_NAMES = {"data": "value", "tag": "key", "meta": "headers"}
+"""What the columns of `schema=kafka` are here."""
 
 
 @dataclass
@@ -91,35 +106,38 @@ def check_columns(schema: StructType, write: WriteOptions) -> None:
     types = {column.name: column.dataType for column in schema.fields}
     if unknown := sorted(set(types) - set(COLUMNS)):
         raise InvalidColumns(f"column {unknown[0]} is not written; select some of {', '.join(COLUMNS)}")
-    if "data" not in types:
+    for own, kafka in KAFKA_NAMES.items():
+        if own in types and kafka in types:
+            raise InvalidColumns(f"columns {own} and {kafka} both are the record's {own}; select one of them")
+    if "data" not in types and "value" not in types:
         raise InvalidColumns(
             "column data is missing; it holds the payload as JSON text, for example to_json(struct('*'))"
         )
     if "topic" not in types and write.topic is None:
         raise InvalidColumns("there is neither a column topic nor the option topic")
     for name, kind in types.items():
-        if name == "meta":
-            _check_type(name, kind, MapType(StringType(), StringType()))
-        else:
-            _check_type(name, kind, StringType())
+        allowed = COLUMNS[name]
+        if not any(_is_like(kind, each) for each in allowed):
+            wanted = " or ".join(each.simpleString() for each in allowed)
+            raise InvalidColumns(f"column {name} is {kind.simpleString()} and must be {wanted}")
 
 
-def _check_type(name: str, kind: DataType, wanted: DataType) -> None:
-    same = (
-        isinstance(kind, MapType)
-        and isinstance(wanted, MapType)
-        and (kind.keyType, kind.valueType)
-        == (
-            wanted.keyType,
-            wanted.valueType,
-        )
-    )
-    if not same and kind != wanted:
-        raise InvalidColumns(f"column {name} is {kind.simpleString()} and must be {wanted.simpleString()}")
+def _is_like(kind: DataType, wanted: DataType) -> bool:
+    """The same, whatever may be null in it."""
+    match kind, wanted:
+        case MapType(), MapType():
+            return (kind.keyType, kind.valueType) == (wanted.keyType, wanted.valueType)
+        case ArrayType(), ArrayType():
+            return _is_like(kind.elementType, wanted.elementType)
+        case StructType(), StructType():
+            pairs = zip(kind.fields, wanted.fields, strict=False)
+            return kind.names == wanted.names and all(_is_like(one.dataType, two.dataType) for one, two in pairs)
+        case _:
+            return kind == wanted
 
 
 def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> Written:
-    with write.server.client() as client:
+    with telling(), write.server.client() as client:
         sender = ChunkSender(write, producer, client)
         for batch in batches:
             for topic, record in records_of(batch, write.topic):
@@ -130,21 +148,31 @@ def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer:
 
 def records_of(batch: pa.RecordBatch, topic_for_all: str | None) -> Iterator[tuple[str, NewRecord]]:
     count = batch.num_rows
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    nothing = [None] * count
+    columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
+    nothing: list[Any] = [None] * count
     topics = columns.get("topic", nothing) if topic_for_all is None else [topic_for_all] * count
     rows = zip(
         topics,
-        columns["data"],
-        columns.get("tag", nothing),
+        columns["data"] if "data" in columns else columns["value"],
+        columns.get("tag", columns.get("key", nothing)),
         columns.get("node", nothing),
-        columns.get("meta", nothing),
+        columns.get("meta", columns.get("headers", nothing)),
         strict=True,
     )
     for topic, data, tag, node, meta in rows:
         if topic is None or not is_topic_name(topic):
             raise InvalidColumns(f"column topic has {topic!r}, which is not a topic name")
         yield topic, NewRecord(_payload(topic, data), tag, node, None if meta is None else _meta(topic, meta))
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """Bytes, as Kafka has keys and values, are text."""
+    if pa.types.is_binary(column.type):
+        try:
+            return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
+        except pa.ArrowInvalid:
+            raise InvalidColumns(f"column {name} has bytes that are not UTF-8 text") from None
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def _payload(topic: str, text: str | None) -> msgspec.Raw:
@@ -159,12 +187,23 @@ def _payload(topic: str, text: str | None) -> msgspec.Raw:
         ) from None
 
 
-def _meta(topic: str, entries: list[tuple[str, str | None]]) -> dict[str, str]:
+def _meta(topic: str, given: Any) -> Mapping[str, str] | msgspec.Raw:
+    """JSON text as it is; a map, or Kafka's headers, as an object of texts."""
+    if isinstance(given, str):
+        if not given.lstrip().startswith("{"):
+            raise InvalidColumns(f'column meta is not a JSON object in a row for topic "{topic}"')
+        return _payload(topic, given)
     meta: dict[str, str] = {}
-    for name, value in entries:
-        if value is None:
-            raise InvalidColumns(f'column meta has no value for {name!r} in a row for topic "{topic}"')
-        meta[name] = value
+    for entry in given:
+        name, value = (entry["key"], entry["value"]) if isinstance(entry, dict) else entry
+        if name is None or value is None:
+            raise InvalidColumns(f'column meta or headers has no value for {name!r} in a row for topic "{topic}"')
+        if name in meta:
+            raise InvalidColumns(f'column headers has {name!r} twice in a row for topic "{topic}"; meta has it once')
+        try:
+            meta[name] = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            raise InvalidColumns(f"header {name!r} has bytes that are not UTF-8 text") from None
     return meta
 
 
@@ -228,6 +267,11 @@ class ChunkSender:
 
 def record_size_bytes(record: NewRecord) -> int:
     """About what the record takes in a request; chunks stay far below what a server takes."""
-    meta = record.meta if isinstance(record.meta, dict) else {}
-    meta_bytes = sum(len(name) + len(value) + 8 for name, value in meta.items())
+    match record.meta:
+        case None:
+            meta_bytes = 0
+        case msgspec.Raw():
+            meta_bytes = len(bytes(record.meta))
+        case pairs:
+            meta_bytes = sum(len(name) + len(value) + 8 for name, value in pairs.items())
     return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES

@@ -64,6 +64,10 @@ class TopicSummary(Struct):
     durable: bool
     effective_priority: int
     queue: Annotated[QueueCounters | UnsetType, Meta(description="Extension. Only of queues.")] = UNSET
+    epoch: Annotated[
+        int | UnsetType, Meta(description="Extension. Another one for every topic, also of the same name.")
+    ] = UNSET
+    schema: Annotated[str | UnsetType, Meta(description="Extension. As configured; absent when unset.")] = UNSET
 
 
 class TopicPage(Struct):
@@ -154,6 +158,9 @@ class RecordOut(Struct, omit_defaults=True):
     node: str | UnsetType = field(name="$node", default=UNSET)
     tag: str | UnsetType = field(name="$tag", default=UNSET)
     meta: dict[str, Any] | UnsetType = UNSET
+
+
+NO_META = Raw(b"null")
 
 
 NO_META = Raw(b"null")

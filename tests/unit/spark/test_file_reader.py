@@ -9,11 +9,12 @@ from msgspec import UNSET, Raw
 
 from topics.engine.queues import Claimer
 from topics.errors import TopicNotFound
-from topics.model.gap import Gap, GapReason
+from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.spark import file_log
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import InlinePiece, OutOfRange, SegmentPiece, WalPiece
+from topics.spark.offsets import Gap
 from topics.storage.backup import back_up
 from topics.storage.errors import ColdTierUnknown, CorruptFile, NoDataDirectory
 from topics.storage.fs import RealDisk

@@ -8,11 +8,12 @@ import pytest
 from file_readings import assert_as_served, read_partitions, read_topic
 from msgspec import UNSET, Raw
 
-from topics.model.gap import Gap, GapReason
+from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.spark import file_log
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import TopicReplaced
+from topics.spark.offsets import Gap
 from topics.storage.errors import FilesChanging
 from topics.storage.fs import MappedBytes
 from topics.storage.reading import ATTEMPTS_MAX
@@ -133,7 +134,7 @@ def test_what_was_lost_since_the_planning_is_a_gap() -> None:
         write_each(server, 1)
         server.checkpoint()
     read = read_partitions(partitions, disk)
-    lost = [seq for gap in read.gaps for seq in range(gap.gap_from, gap.gap_to + 1)]
+    lost = [seq for gap in read.gaps for seq in range(gap.gap_from, (gap.gap_to or 0) + 1)]
     assert sorted([*read.seqs, *lost]) == list(range(1, 13))
     assert {gap.reason for gap in read.gaps} == {GapReason.CAP}
 

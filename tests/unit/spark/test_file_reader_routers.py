@@ -6,12 +6,13 @@ import pytest
 from file_readings import assert_as_served, kinds, read_topic
 from msgspec import Raw
 
-from topics.model.gap import Gap, GapReason
+from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee, RouterSettings
 from topics.spark import file_log
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import InlinePiece, WalPiece
+from topics.spark.offsets import Gap
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.simulated_server import DATA_DIR, SimulatedServer

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from topics.client.core import Call
 from topics.client.errors import UnexpectedReply
 from topics.errors import TopicNotFound
-from topics.model.config import DEFAULT_CONFIG
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.http_reader import read_range, seq_at
-from topics.spark.offsets import SeqRange
+from topics.spark.offsets import Gap, SeqRange
 from topics.spark.options import Filters
-from topics.spark.rows import Gap
-from topics.wire.responses import DiffReply, Performance, RecordReply, Tombstone, TopicState
+from topics.wire.responses import DiffReply, Performance, RecordReply, Tombstone, TopicPage, TopicSummary
 
 ALL = Filters((), None)
 WANTED = SeqRange("t", 1, 4, 9)
@@ -27,11 +26,11 @@ class ScriptedClient:
         self.replies = replies
         self.cursors: list[int] = []
 
-    def topic(self, topic: str) -> TopicState:
+    def send(self, call: Call[TopicPage]) -> TopicPage:
+        """Only asked for topics by their names."""
         epoch = self.epochs.pop(0)
-        if epoch is None:
-            raise TopicNotFound(topic)
-        return TopicState(topic, "log", 9, 1, 10, 9, 0, DEFAULT_CONFIG, 0, None, None, epoch, Performance(0.1))
+        found = [] if epoch is None else [TopicSummary("t", 9, 1, 9, 9, False, 0, epoch=epoch)]
+        return TopicPage(found, Performance(0.1))
 
     def diff(self, topic: str, from_seq: int = 0, **_: object) -> DiffReply:
         self.cursors.append(from_seq)

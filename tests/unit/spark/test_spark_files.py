@@ -4,8 +4,7 @@ import pytest
 
 from topics.spark.errors import FilesBehind
 from topics.spark.files import lost_of
-from topics.spark.offsets import SeqRange, TopicRange
-from topics.spark.rows import Gap
+from topics.spark.offsets import Gap, SeqRange, TopicRange
 
 WANTED = SeqRange("t", 1, 4, 9)
 

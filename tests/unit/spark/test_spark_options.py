@@ -5,8 +5,9 @@ import pickle
 import pytest
 
 from topics.spark import options
+from topics.spark.boundary import EARLIEST, LATEST
 from topics.spark.errors import InvalidOption
-from topics.spark.options import EARLIEST, LATEST, Files, Mode, OnDataLoss, Server, TableSchema
+from topics.spark.options import Files, Mode, OnDataLoss, Server
 
 URL = {"url": "http://localhost:4000"}
 BASE = URL | {"subscribe": "orders"}
@@ -45,6 +46,61 @@ def test_seqs_are_given_by_topic() -> None:
 
 def test_times_are_milliseconds() -> None:
     assert read(startingTimestamp="1700000000000").start.ts == 1_700_000_000_000
+
+
+def test_times_may_be_iso_8601() -> None:
+    assert read(startingTimestamp="2023-11-14T22:13:20Z").start.ts == 1_700_000_000_000
+    assert read(startingTimestamp="2023-11-14T23:13:20.0001+01:00").start.ts == 1_700_000_000_001
+    assert read(startingTimestamp="2023-11-14").start.ts == 1_699_920_000_000
+
+
+def test_times_by_topic_are_as_kafka_has_them_or_shorter() -> None:
+    kafkas = read(startingOffsetsByTimestamp='{"orders": {"0": 1700000000000}}')
+    shorter = read(startingOffsetsByTimestamp='{"orders": "2023-11-14T22:13:20Z"}')
+    assert kafkas.start == shorter.start
+    assert kafkas.start.times == {"orders": 1_700_000_000_000}
+    assert kafkas.start.is_by_time
+
+
+def test_offsets_may_be_nested_as_kafka_has_them() -> None:
+    assert read(startingOffsets='{"orders": {"0": 17}}').start.seqs == {"orders": 17}
+    assert read(startingOffsets='{"orders": {"0": 0}}').start.seqs == {"orders": 1}
+    assert read(startingOffsets='{"orders": {"0": -2}}').start.seqs == {"orders": -2}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "included"),
+    [
+        ("orders-.*", "orders-", ("orders-1", "orders-")),
+        ("ab*", "a", ("a", "abb")),
+        ("a|b", "", ("a", "b")),
+        (r"shop\.[0-9]+", "shop", ("shop.12",)),
+    ],
+)
+def test_a_pattern_is_a_prefix_to_list_and_matches_whole_names(
+    pattern: str, prefix: str, included: tuple[str, ...]
+) -> None:
+    given = options.read_options(URL | {"subscribePattern": pattern}, Mode.BATCH)
+    assert given.subscription.prefix == prefix
+    assert all(map(given.subscription.includes, included))
+    assert not given.subscription.includes("other")
+    assert not given.subscription.includes("orders")
+
+
+def test_a_stream_can_wait_for_enough() -> None:
+    parsed = read_stream(minOffsetsPerTrigger="100", maxTriggerDelay="5m", maxOffsetsPerTrigger="200")
+    assert (parsed.trigger_offsets_min, parsed.trigger_delay_ms_max) == (100, 300_000)
+    assert read_stream(minOffsetsPerTrigger="1").trigger_delay_ms_max == 900_000
+
+
+def test_what_spark_adds_to_a_table_is_taken() -> None:
+    given = {"option.url": "http://x", "option.subscribe": "a", "subscribe": "a", "serialization.format": "1"}
+    assert options.read_options(given, Mode.BATCH).topics == ("a",)
+
+
+def test_a_schema_can_be_asked_for_before_the_kind_of_query_is_known() -> None:
+    for given in ({"startingOffsets": "latest", "cursor": "c"}, {"endingOffsets": "latest"}):
+        assert options.read_options(BASE | given, Mode.UNKNOWN).topics == ("orders",)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +167,15 @@ def test_files_need_no_url() -> None:
         ({"onDataLoss": "ignore"}, "onDataLoss"),
         ({"schema": "avro"}, "schema"),
         ({"schema": "kafka", "onDataLoss": "rows"}, "onDataLoss"),
+        ({"schema": "topics", "inferSchema": "true"}, "inferSchema"),
+        ({"mode": "STRICT"}, "mode"),
+        ({"timeZone": "Mars/Olympus"}, "timeZone"),
+        ({"subscribePattern": "o.*"}, "subscribe"),
+        ({"startingOffsets": '{"orders": {"1": 5}}'}, "startingOffsets"),
+        ({"startingOffsetsByTimestamp": '{"orders": "soon"}'}, "startingOffsetsByTimestamp"),
+        ({"startingOffsetsByTimestamp": "{}"}, "startingOffsetsByTimestamp"),
+        ({"startingOffsetsByTimestamp": '{"orders": 1}', "startingTimestamp": "1"}, "startingOffsetsByTimestamp"),
+        ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger"),
     ],
 )
 def test_a_batch_read_refuses(given: dict[str, str], option: str) -> None:
@@ -126,6 +191,9 @@ def test_a_batch_read_refuses(given: dict[str, str], option: str) -> None:
         ({"endingTimestamp": "1"}, "endingTimestamp"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
         ({"cursor": "no/name"}, "cursor"),
+        ({"maxTriggerDelay": "5m"}, "maxTriggerDelay"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "maxTriggerDelay"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger"),
     ],
 )
 def test_a_streaming_read_refuses(given: dict[str, str], option: str) -> None:
@@ -188,7 +256,3 @@ def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(key: str) -
 def _key(parsed: options.ReadOptions) -> str | None:
     assert isinstance(parsed.origin, Server)
     return None if parsed.origin.api_key is None else parsed.origin.api_key.reveal()
-
-
-def test_the_schema_is_known_without_the_rest() -> None:
-    assert options.table_schema({"schema": "Kafka"}) is TableSchema.KAFKA

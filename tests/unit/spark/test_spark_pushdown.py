@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from topics.spark.offsets import SeqRange
 from topics.spark.options import Mode, TableSchema, read_options
 from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
+from topics.spark.schema import SPARK, table_of
 from topics.spark.source import NarrowedReader
 
 KAFKA = TableSchema.KAFKA
@@ -165,7 +166,8 @@ def test_a_range_nothing_is_wanted_of_is_not_read(narrow: Narrowing) -> None:
 @pytest.fixture
 def new_reader() -> Callable[..., NarrowedReader]:
     def reader(**options: str) -> NarrowedReader:
-        return NarrowedReader(read_options({"url": "http://x", "subscribe": "t"} | options, Mode.BATCH))
+        read = read_options({"url": "http://x", "subscribe": "t"} | options, Mode.BATCH)
+        return NarrowedReader(read, table_of(SPARK[TableSchema.TOPICS], read))
 
     return reader
 

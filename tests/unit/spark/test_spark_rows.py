@@ -5,26 +5,35 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from msgspec import Raw
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from topics import limits
 from topics.client.calls import NewRecord
 from topics.model.gap import GapReason
 from topics.spark.columns import filtered
 from topics.spark.errors import InvalidColumns
-from topics.spark.options import Filters, TableSchema
-from topics.spark.rows import Gap, columns_of, gap_batch, gathered, record_batch
-from topics.spark.schema import arrow
+from topics.spark.offsets import Gap
+from topics.spark.options import Filters, Parsing, TableSchema
+from topics.spark.rows import columns_of, gathered
+from topics.spark.schema import SPARK, Table
 from topics.spark.writer import records_of
 from topics.wire.responses import RecordReply
 
-FULL = RecordReply(7, 1_700_000_000_123, Raw(b'{"b": 1.0,"a":1e400}'), "n", "t", Raw('{"k":"v","l":"ü"}'.encode()))
+FULL = RecordReply(
+    7, 1_700_000_000_123, Raw(b'{"b": 1.0,"a":1e400}'), "n", "t", Raw('{"k": "v","l":"ü","n": 1.0}'.encode())
+)
 BARE = RecordReply(9, 1_700_000_000_124, Raw(b"null"))
 
 
 def batch_of(
     *records: RecordReply, schema: TableSchema = TableSchema.TOPICS, include_data: bool = True
 ) -> pa.RecordBatch:
-    return record_batch("orders", columns_of(list(records)), schema, include_data=include_data)
+    table = Table(SPARK[schema], Parsing(), kafka=schema is TableSchema.KAFKA, include_data=include_data)
+    return table.batch("orders", columns_of(list(records)))
+
+
+def arrow(schema: TableSchema) -> pa.Schema:
+    return to_arrow_schema(SPARK[schema], timezone="UTC")
 
 
 @pytest.mark.parametrize("schema", list(TableSchema))
@@ -40,7 +49,7 @@ def test_a_record_has_every_column_of_its_own() -> None:
             "ts": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
             "node": "n",
             "tag": "t",
-            "meta": [("k", "v"), ("l", "ü")],
+            "meta": [("k", "v"), ("l", "ü"), ("n", "1.0")],
             "data": '{"b": 1.0,"a":1e400}',
             "kind": "record",
             "gap_from": None,
@@ -57,7 +66,7 @@ def test_what_a_record_does_not_have_is_null() -> None:
 
 @pytest.mark.parametrize("gap", [Gap(8, 8, "cap"), Gap(10, None, GapReason.RECREATED)])
 def test_a_loss_is_a_row_with_only_the_columns_about_it(gap: Gap) -> None:
-    batch = gap_batch("orders", gap)
+    batch = Table(SPARK[TableSchema.TOPICS], Parsing()).gap_batch("orders", gap)
     assert batch.schema.equals(arrow(TableSchema.TOPICS))
     set_columns = {name: value for name, value in batch.to_pylist()[0].items() if value is not None}
     expected = {"topic": "orders", "kind": "tombstone", "gap_from": gap.gap_from, "reason": str(gap.reason)}
@@ -77,7 +86,11 @@ def test_the_columns_of_kafka() -> None:
             "partition": 0,
             "offset": 7,
             "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
-            "headers": [{"key": "k", "value": b"v"}, {"key": "l", "value": "ü".encode()}],
+            "headers": [
+                {"key": "k", "value": b"v"},
+                {"key": "l", "value": "ü".encode()},
+                {"key": "n", "value": b"1.0"},
+            ],
         }
     ]
 
@@ -115,7 +128,13 @@ def test_what_files_have_is_filtered_as_a_server_does() -> None:
 
 
 def written(topic_for_all: str | None = "t", **columns: list[object]) -> list[tuple[str, NewRecord]]:
-    kinds = {"meta": pa.map_(pa.string(), pa.string())}
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    kinds = {
+        "meta": pa.string() if isinstance(columns.get("meta", [None])[0], str) else pa.map_(pa.string(), pa.string()),
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "headers": pa.list_(header),
+    }
     arrays = {name: pa.array(values, type=kinds.get(name, pa.string())) for name, values in columns.items()}
     return list(records_of(pa.RecordBatch.from_pydict(arrays), topic_for_all))
 
@@ -150,3 +169,32 @@ def test_a_row_without_a_topic_is_refused(topic: str | None) -> None:
 def test_a_header_without_a_value_is_refused() -> None:
     with pytest.raises(InvalidColumns, match="column meta"):
         written(data=["1"], meta=[[("k", None)]])
+
+
+def test_the_columns_of_kafka_become_a_record() -> None:
+    headers = [{"key": "h", "value": b"v"}]
+    [(topic, record)] = written(None, topic=["a"], key=[b"k"], value=[b'{"x": 1.0}'], headers=[headers])
+    assert (topic, record.tag, bytes(record.data), record.meta) == ("a", "k", b'{"x": 1.0}', {"h": "v"})
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"value": [b"\xff"]}, "column value has bytes that are not UTF-8"),
+        ({"value": [b"plain"]}, "column data is not JSON"),
+        ({"value": [b"1"], "headers": [[{"key": "h", "value": None}]]}, "no value for 'h'"),
+        ({"value": [b"1"], "headers": [[{"key": "h", "value": b"\xff"}]]}, "header 'h' has bytes"),
+        ({"value": [b"1"], "headers": [[{"key": "h", "value": b"1"}] * 2]}, "'h' twice"),
+    ],
+)
+def test_what_kafka_would_take_and_a_topic_cannot_is_refused(columns: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(InvalidColumns, match=message):
+        written("t", **columns)
+
+
+def test_meta_as_text_is_written_as_it_is() -> None:
+    [(_, record)] = written(data=["1"], meta=['{"n": 1, "s": "1"}'])
+    assert isinstance(record.meta, Raw)
+    assert bytes(record.meta) == b'{"n": 1, "s": "1"}'
+    with pytest.raises(InvalidColumns, match="not a JSON object"):
+        written(data=["1"], meta=["[1]"])

@@ -3,15 +3,18 @@
 import pickle
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from topics.client.errors import ServerUnreachable
 from topics.errors import Forbidden, StorageFailed, Throttled, TopicsError
-from topics.spark import source
-from topics.spark.errors import DataLoss
+from topics.spark import stream_reader
 from topics.spark.offsets import Position, SeqRange, TopicRange
-from topics.spark.options import Mode, ReadOptions, read_options
-from topics.spark.source import JsonOffsets, TopicsPartition, TopicsStreamReader
+from topics.spark.options import Mode, ReadOptions, TableSchema, read_options
+from topics.spark.schema import SPARK, table_of
+from topics.spark.stream_reader import JsonOffsets, TopicsStreamReader
+from topics.spark.tasks import TopicsPartition
+from topics.spark.telling import TopicsException
+from topics.testing.fake_clock import FakeClock
 
 EVERYTHING = ReadAllAvailable()
 
@@ -43,13 +46,14 @@ def log(monkeypatch: pytest.MonkeyPatch) -> FakeLog:
     def open_fake(read: ReadOptions) -> FakeLog:
         return fake
 
-    monkeypatch.setattr(source, "open_log", open_fake)
+    monkeypatch.setattr(stream_reader, "open_log", open_fake)
     return fake
 
 
-def reader(**options: str) -> TopicsStreamReader:
+def reader(clock: FakeClock | None = None, **options: str) -> TopicsStreamReader:
     given = {"url": "http://x", "subscribePrefix": "t"} | options
-    return TopicsStreamReader(read_options(given, Mode.STREAMING))
+    read = read_options(given, Mode.STREAMING)
+    return TopicsStreamReader(read, table_of(SPARK[TableSchema.TOPICS], read), clock)
 
 
 def at(**topics: tuple[int, int]) -> JsonOffsets:
@@ -83,18 +87,18 @@ def test_what_comes_after_an_available_now_query_began_is_left_for_the_next(log:
 
 def test_a_topic_that_was_recreated_is_refused_or_begun_anew(log: FakeLog) -> None:
     log.topics = {"t1": (2, 4)}
-    with pytest.raises(DataLoss, match="from seq 10 on"):
+    with pytest.raises(TopicsException, match="from seq 10 on"):
         reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
     query = reader(onDataLoss="rows")
     end = query.latestOffset(at(t1=(1, 9)), EVERYTHING)
     assert end == at(t1=(2, 4))
     [partition] = query.partitions(at(t1=(1, 9)), end)
     assert isinstance(partition, TopicsPartition)
-    assert partition.planned == SeqRange("t1", 2, 0, 4, lost_from=10)
+    assert partition.shares == (SeqRange("t1", 2, 0, 4, lost_from=10),)
 
 
 def test_a_topic_that_was_deleted_is_refused_or_waited_for(log: FakeLog, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(DataLoss, match="deleted_topic"):
+    with pytest.raises(TopicsException, match="deleted_topic"):
         reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
     query = reader(onDataLoss="warn")
     for _ in range(3):
@@ -104,9 +108,10 @@ def test_a_topic_that_was_deleted_is_refused_or_waited_for(log: FakeLog, caplog:
 
 def test_files_behind_the_offsets_are_waited_for_and_a_head_of_a_server_that_went_back_is_a_loss(log: FakeLog) -> None:
     log.topics = {"t1": (1, 4)}
-    of_files = TopicsStreamReader(read_options({"path": "data", "subscribePrefix": "t"}, Mode.STREAMING))
+    read = read_options({"path": "data", "subscribePrefix": "t"}, Mode.STREAMING)
+    of_files = TopicsStreamReader(read, table_of(SPARK[TableSchema.TOPICS], read))
     assert of_files.latestOffset(at(t1=(1, 9)), EVERYTHING) == at(t1=(1, 9))
-    with pytest.raises(DataLoss, match="from seq 10 on"):
+    with pytest.raises(TopicsException, match="from seq 10 on"):
         reader().latestOffset(at(t1=(1, 9)), EVERYTHING)
 
 
@@ -149,5 +154,32 @@ def test_a_cursor_that_cannot_be_stored_does_not_stop_the_query(
 
 def test_a_server_that_is_gone_stops_the_query(log: FakeLog) -> None:
     log.refusal = ServerUnreachable("nobody there")
-    with pytest.raises(ServerUnreachable):
+    with pytest.raises(TopicsException, match="nobody there"):
         reader(cursor="copier").commit(at(t1=(1, 5)))
+
+
+def test_a_batch_waits_for_enough_or_for_its_time(log: FakeLog) -> None:
+    clock = FakeClock()
+    query = reader(clock, minOffsetsPerTrigger="10", maxTriggerDelay="60s")
+    limit = query.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+    log.topics = {"t1": (1, 2)}
+    assert query.latestOffset(at(t1=(1, 0)), limit) == at(t1=(1, 2)), "the first batch waits for nothing"
+    log.topics = {"t1": (1, 5)}
+    assert query.latestOffset(at(t1=(1, 2)), limit) == at(t1=(1, 2))
+    log.topics = {"t1": (1, 12)}
+    assert query.latestOffset(at(t1=(1, 2)), limit) == at(t1=(1, 12))
+    log.topics = {"t1": (1, 13)}
+    assert query.latestOffset(at(t1=(1, 12)), limit) == at(t1=(1, 12))
+    assert query.latestOffset(at(t1=(1, 12)), EVERYTHING) == at(t1=(1, 13)), "Trigger.Once waits for nothing"
+    clock.advance(60_000)
+    assert query.latestOffset(at(t1=(1, 12)), limit) == at(t1=(1, 13))
+
+
+def test_available_now_waits_for_nothing(log: FakeLog) -> None:
+    query = reader(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="20")
+    log.topics = {"t1": (1, 2)}
+    query.prepareForTriggerAvailableNow()
+    assert query.latestOffset(at(t1=(1, 0)), query.getDefaultReadLimit()) == at(t1=(1, 2))
+    log.topics = {"t1": (1, 5)}
+    assert query.latestOffset(at(t1=(1, 2)), query.getDefaultReadLimit()) == at(t1=(1, 2))

@@ -19,7 +19,7 @@ from topics.errors import TopicNotFound
 from topics.spark import offsets
 from topics.spark.errors import InvalidOption
 from topics.spark.log import Log
-from topics.spark.offsets import Position, SeqRange
+from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
 from topics.spark.origin import open_log
 from topics.spark.pipelines import archive_files
@@ -46,7 +46,6 @@ from topics.spark.pipelines.manifest import (
 from topics.spark.pipelines.preflight import require_writable
 from topics.spark.pipelines.progress import Progress, Silent
 from topics.spark.pipelines.schema_text import require_types
-from topics.spark.rows import Gap
 from topics.wire.arrow import RECORD, TOMBSTONE
 
 FILE_MB_DEFAULT = 256
@@ -131,6 +130,7 @@ def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
             options["path"] = path
             if cold_path is not None:
                 options["coldPath"] = cold_path
+    options["schema"] = "topics"
     if "subscribe" not in options:
         if spec.prefix is not None:
             options["subscribePrefix"] = spec.prefix

@@ -6,10 +6,9 @@ record is looked up: where it is still there, it has to be the same one.
 """
 
 from topics.spark.log import Log
-from topics.spark.offsets import Position, SeqRange
+from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.pipelines.errors import ArchiveOfAnotherServer
 from topics.spark.pipelines.manifest import ArchiveState, digest_of
-from topics.spark.rows import Gap
 
 
 def require_same_server(root: str, state: ArchiveState, log: Log) -> None:

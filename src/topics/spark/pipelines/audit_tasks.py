@@ -63,7 +63,7 @@ def read_share(due: ShareDue) -> ShareRead:
     stored = sum(piece.end - piece.start + 1 for piece in partition.pieces if not isinstance(piece, GapPiece))
     try:
         for columns in read_partition(partition):
-            found.lost += [(gap.gap_from, gap.gap_to, str(gap.reason)) for gap in columns.gaps]
+            found.lost += [(gap.gap_from, gap.gap_to or 0, str(gap.reason)) for gap in columns.gaps]
             if len(columns):
                 found.read += len(columns)
                 found.live += buckets_of(columns.seq.to_numpy(), due.width)
@@ -209,7 +209,7 @@ def _differing(archived: pa.Table, live: Columns, kept: pa.Array) -> NDArray[np.
         neither = pc.and_(pc.is_null(theirs), pc.is_null(ours))
         differ |= ~pc.or_(same, neither).to_numpy(zero_copy_only=False)
     metas = archived.column("meta").combine_chunks()
-    ours = live.meta.take(kept)
+    ours = live.meta_map().take(kept)
     if metas.null_count < len(metas) or ours.null_count < len(ours):
         pairs = zip(metas.to_pylist(), ours.to_pylist(), strict=True)
         differ |= np.fromiter((theirs != own for theirs, own in pairs), bool, len(kept))

@@ -22,6 +22,10 @@ from topics.spark.pipelines.progress import Progress
 from topics.spark.pipelines.source_files import FileFormat
 
 LOSSES = "_losses.jsonl"
+COLUMNS = (
+    "topic string, seq bigint, ts timestamp, node string, tag string, meta string, data string, "
+    "kind string, gap_from bigint, gap_to bigint, reason string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +117,24 @@ def _rows(spark: SparkSession, spec: ExportSpec, first: int, last: int) -> DataF
     }
     if spec.server.api_key is not None:
         options["apiKey"] = spec.server.api_key.reveal()
-    return spark.read.format("topics").options(**options).load()
+    # Meta as the text it is: in a map of texts 1 and "1" would be the same.
+    return spark.read.format("topics").options(**options).schema(COLUMNS).load()
 
 
 def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
-    columns: list[str | Column] = ["topic", "seq", "ts", "node", "tag", "meta"]
+    columns: list[str | Column] = ["topic", "seq", "ts", "node", "tag"]
     match kind:
         case FileFormat.JSONL:
-            # The payload goes in as the text it is: Spark would parse it and write it anew.
+            # Payload and meta go in as the text they are: Spark would parse them and write them anew.
             row = sf.to_json(sf.struct(*columns))
-            line = sf.concat(sf.expr("substring(row, 1, length(row) - 1)"), sf.lit(',"data":'), "data", sf.lit("}"))
-            rows.select(row.alias("row"), "data").select(line.alias("value")).write.text(path)
+            begin = sf.expr("substring(row, 1, length(row) - 1)")
+            meta = sf.when(sf.col("meta").isNotNull(), sf.concat(sf.lit(',"meta":'), "meta")).otherwise("")
+            line = sf.concat(begin, meta, sf.lit(',"data":'), "data", sf.lit("}"))
+            rows.select(row.alias("row"), "meta", "data").select(line.alias("value")).write.text(path)
         case FileFormat.CSV:
-            named = rows.select(*columns[:-1], sf.to_json("meta").alias("meta"), "data")
-            named.write.csv(path, header=True, escape='"')
+            rows.select(*columns, "meta", "data").write.csv(path, header=True, escape='"')
         case FileFormat.PARQUET:
-            rows.select(*columns, "data").write.parquet(path, compression="zstd")
+            rows.select(*columns, "meta", "data").write.parquet(path, compression="zstd")
 
 
 def merged(losses: Iterable[Loss]) -> list[Loss]:

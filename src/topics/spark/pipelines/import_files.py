@@ -157,6 +157,7 @@ class _Import:
             "includeData": "false",
             # What caps and TTLs took of an earlier import is told to those who read the topic.
             "onDataLoss": "rows",
+            "schema": "topics",
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
         }
         if server.api_key is not None:

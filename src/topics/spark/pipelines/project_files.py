@@ -39,6 +39,7 @@ def bronze() -> DataFrame:
             url=spark.conf.get("topics.url"),
             subscribe=spark.conf.get("topics.source"),
             startingOffsets="earliest",
+            schema="topics",
         )
         .load()
         # The record's own time; for a field use try_cast(get_json_object(data, '$.at') AS timestamp).

@@ -4,15 +4,20 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from topics.spark.errors import InvalidOption
+from topics.spark.http_reader import named_ranges
 from topics.spark.options import Server
 from topics.spark.pipelines import manifest
 from topics.spark.pipelines.archive_files import read_files
+from topics.spark.schema import TOPICS
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 ARCHIVE = "archive_"
 PARSED = "try_parse_json(data) as v"
+RECORD = ("topic", "seq", "ts", "node", "tag", "meta", "data")
+RECORD_COLUMNS = [field for field in TOPICS.fields if field.name in RECORD]
 
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 
@@ -67,10 +72,22 @@ def add_topic_view(spark: SparkSession, server: Server, name: str, topic: str) -
     }
     if server.api_key is not None:
         options["apiKey"] = server.api_key.reveal()
-    add_view(spark, name, options)
+    with server.client() as client:
+        found = named_ranges(client, [topic]).get(topic)
+    add_view(spark, name, options, None if found is None else found.schema)
 
 
-def add_view(spark: SparkSession, name: str, options: Mapping[str, str]) -> None:
-    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field."""
-    frame = spark.read.format("topics").options(**options).load().where("kind = 'record'")
-    frame.selectExpr("topic", "seq", "ts", "node", "tag", "meta", "data", PARSED).createOrReplaceTempView(name)
+def add_view(spark: SparkSession, name: str, options: Mapping[str, str], schema: str | None = None) -> None:
+    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field. The columns
+    of the topic's own schema come behind."""
+    source = spark.read.format("topics")
+    if schema is None:
+        frame = source.options(**options, schema="topics").load().where("kind = 'record'")
+        own = []
+    else:
+        parsed = StructType.fromDDL(schema)
+        assert isinstance(parsed, StructType)
+        fields = [field for field in parsed.fields if field.name not in RECORD]
+        frame = source.options(**options).schema(StructType([*RECORD_COLUMNS, *fields])).load()
+        own = [f"`{field.name.replace('`', '``')}`" for field in fields]
+    frame.selectExpr(*RECORD, PARSED, *own).createOrReplaceTempView(name)

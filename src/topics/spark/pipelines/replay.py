@@ -182,7 +182,7 @@ class _Run:
         except TopicNotFound:
             return None
         options = {"url": self._spec.server.url, "subscribe": self._spec.into, "onDataLoss": "warn"}
-        options |= {"includeData": "false"}
+        options |= {"includeData": "false", "schema": "topics"}
         if self._spec.server.api_key is not None:
             options["apiKey"] = self._spec.server.api_key.reveal()
         target = self._spark.read.format("topics").options(**options).load()

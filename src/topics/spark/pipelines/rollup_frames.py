@@ -27,6 +27,7 @@ def _options(spec: RollupSpec, first: int) -> dict[str, str]:
         "subscribe": spec.topic,
         "startingOffsets": msgspec.json.encode({spec.topic: first}).decode(),
         "onDataLoss": "rows",
+        "schema": "topics",
     }
     if spec.server.api_key is not None:
         options["apiKey"] = spec.server.api_key.reveal()

@@ -1,0 +1,38 @@
+"""Tables of Spark's catalog: `CREATE TABLE … USING topics OPTIONS (…)`.
+
+Spark keeps the options of such a table, shows them twice to the source when the table is made, and not at all when it
+is read. What it does hand over is the schema, metadata of its columns included. So the options are put there, except
+for the API key: that comes from the environment.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+MADE_BY_CATALOG = "option."
+_METADATA = "topics.options"
+_SECRET = "apikey"
+
+
+def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema, with the options if it is that of a table."""
+    if not any(name.lower().startswith(MADE_BY_CATALOG) for name in options):
+        return schema
+    kept = {name: value for name, value in options.items() if not name.lower().endswith(_SECRET)}
+    first, *rest = schema.fields
+    metadata = {**first.metadata, _METADATA: json.dumps(kept)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *rest])
+
+
+def remembered(schema: StructType, options: Mapping[str, str]) -> tuple[StructType, dict[str, str]]:
+    """The schema without what `remembering` put in, and all options; those of the query itself win."""
+    found: dict[str, str] = {}
+    fields = []
+    for field in schema.fields:
+        if _METADATA in (field.metadata or {}):
+            found = json.loads(field.metadata[_METADATA])
+            field = StructField(field.name, field.dataType, field.nullable)  # noqa: PLW2901
+        fields.append(field)
+    own = {name.lower() for name in options}
+    return StructType(fields), {name: value for name, value in found.items() if name.lower() not in own} | dict(options)

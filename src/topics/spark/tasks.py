@@ -1,0 +1,62 @@
+"""One task's share of a query: what is planned, packed so that small ranges share a task."""
+
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from topics import limits
+from topics.spark.log import Planned
+from topics.spark.offsets import Gap
+
+NAMED_MAX = 5
+
+
+class TopicsPartition(InputPartition):
+    """What one task reads, in this order."""
+
+    def __init__(self, shares: Sequence[Planned]) -> None:
+        self.shares = tuple(shares)
+
+
+def packed(shares: Sequence[Planned], tasks_min: int, records_max: int | None) -> list[InputPartition]:
+    """A task costs some 20 ms before it reads anything, so 200 topics of 100 records are one. The order stays, and the
+    same shares are packed the same way: a repeated batch has the same tasks. There are `tasks_min` at least, where
+    there are that many shares, and none has more than `records_max` seqs."""
+    total = sum(share.size for share in shares)
+    most = min(limits.SPARK_TASK_RECORDS, total // max(tasks_min, 1), records_max or total)
+    tasks: list[list[Planned]] = []
+    room = 0
+    for share in shares:
+        if not tasks or share.size > room:
+            tasks.append([])
+            room = most
+        tasks[-1].append(share)
+        room -= share.size
+    if len(tasks) < tasks_min:
+        return [TopicsPartition((share,)) for share in shares]
+    return [TopicsPartition(task) for task in tasks]
+
+
+class TaskReport:
+    """What a task has read, for the log. Spark's Python API has no place for the metrics of a source."""
+
+    def __init__(self, partition: TopicsPartition) -> None:
+        self._shares = partition.shares
+        self.rows = 0
+        self.bytes = 0
+        self._gaps = 0
+        self._lost = 0
+
+    def add_loss(self, gap: Gap) -> None:
+        self._gaps += 1
+        if gap.gap_to is not None:
+            self._lost += gap.gap_to - gap.gap_from + 1
+
+    def __str__(self) -> str:
+        topics = sorted({share.topic for share in self._shares})
+        named = ", ".join(topics[:NAMED_MAX]) + (f" and {len(topics) - NAMED_MAX} more" if topics[NAMED_MAX:] else "")
+        seqs = sum(share.size for share in self._shares)
+        return (
+            f"read {self.rows} rows ({self.bytes} bytes) of {seqs} seqs of {named}; "
+            f"{self._lost} seqs lost in {self._gaps} gaps"
+        )
