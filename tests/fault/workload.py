@@ -91,6 +91,8 @@ class Workload:
 
     def check(self) -> None:
         """What the running server shows is what clients were told."""
+        if not self.server.lazy:
+            self.server.step()  # or reading would apply what is in flight, and move the floors noted here
         self.history.note_floors(self.server.engine)
         self.history.check(self.server, self.clock.now_ms())
 
