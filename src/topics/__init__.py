@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from topics.client.events import Gap as Gap
     from topics.client.events import TopicDeleted as TopicDeleted
     from topics.client.sync_client import Client as Client
+    from topics.client.working import Job as Job
+    from topics.client.working import Retry as Retry
     from topics.errors import TopicsError as TopicsError
 
 _HOMES = {
@@ -24,7 +26,9 @@ _HOMES = {
     "Client": "topics.client.sync_client",
     "Event": "topics.client.events",
     "Gap": "topics.client.events",
+    "Job": "topics.client.working",
     "NewRecord": "topics.client.calls",
+    "Retry": "topics.client.working",
     "TopicDeleted": "topics.client.events",
     "TopicsError": "topics.errors",
 }

@@ -1,31 +1,49 @@
 """The client for asyncio. What it can ask is in `calls.py`, how it asks in `caller.py`; this is the shell."""
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import UNSET, UnsetType
 
 from topics import limits
 from topics.client import calls, core, steps
+from topics.client.async_items import AsyncItems, AsyncReader
 from topics.client.async_producer import AsyncProducer
+from topics.client.async_worker import AsyncJobs, AsyncWorker
 from topics.client.asyncio_port import AsyncioPort
 from topics.client.caller import Caller
 from topics.client.calls import Pages
+from topics.client.conversing import Conversation, SessionWishes
 from topics.client.core import Call
 from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
 from topics.client.producing import Options, ProducerOptions, open_pending
-from topics.client.reading import Losses, Place, Reading, Source
+from topics.client.reading import Losses, Place, Reading
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
 from topics.client.watching import Starts, Watching, WatchOptions
+from topics.client.working import WorkerOptions, Working
 from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
+
+if TYPE_CHECKING:
+    from topics.client.async_session import AsyncSession
 
 P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
-I_co = TypeVar("I_co", covariant=True)
 
 
 class Awaited(Generic[P, T]):
@@ -100,60 +118,6 @@ class AwaitedSteps(Generic[P, T]):
         return method
 
 
-class AsyncItems(Generic[I_co]):
-    """Iterates over what a reading or a watch gives. End it with `close`, or use it in an `async with`."""
-
-    def __init__(self, source: Source[I_co]) -> None:
-        self._source = source
-        self._items: Iterator[I_co] = iter(())
-        self._last: Any = None
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> I_co:
-        while True:
-            for item in self._items:
-                self._last = item
-                return item
-            items = await self._source.next_items()
-            if items is None:
-                raise StopAsyncIteration
-            self._items = iter(items)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the iteration, also one that waits in another task: as soon as its answer has come."""
-        self._source.close()
-        self._items = iter(())
-
-
-class AsyncReader(AsyncItems[I_co]):
-    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
-
-    def __init__(self, reading: Reading[I_co]) -> None:
-        super().__init__(reading)
-        self._reading = reading
-
-    @property
-    def position(self) -> int | None:
-        """The seq of the last item; of a loss, its end. None before the first."""
-        return self._reading.seq_of(self._last)
-
-    async def commit(self) -> None:
-        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
-        if (seq := self.position) is not None:
-            await self._reading.commit(seq)
-
-
 class AsyncExport:
     """Every record of a range. `trailer` tells what was lost of it, once the iteration is over."""
 
@@ -226,6 +190,7 @@ class AsyncClient:
             connections_max=connections_max,
             tls=tls,
         )
+        self._settings = settings
         self.url = settings.url
         clock = clock or SystemClock()
         self._port = AsyncioPort(settings.address, settings.tls, clock, connections_max)
@@ -346,3 +311,31 @@ class AsyncClient:
         A broken stream is not resumed here: it raises, and the caller has the last record to go on from.
         """
         return AsyncExport(self.caller, topic, from_seq, to_seq)
+
+    @overload
+    def worker(self, queue: str, *, as_type: type[D], **options: Unpack[WorkerOptions]) -> AsyncWorker[D]: ...
+    @overload
+    def worker(self, queue: str, **options: Unpack[WorkerOptions]) -> AsyncWorker[Any]: ...
+    def worker(
+        self, queue: str, *, as_type: type[Any] | None = None, **options: Unpack[WorkerOptions]
+    ) -> AsyncWorker[Any]:
+        """Runs a handler for each job of a queue: decorate one with it, and `run` that. A job is acked when the handler
+        returns, and given back when it raises."""
+        return AsyncWorker(Working(self.caller, queue, options, as_type))
+
+    @overload
+    def jobs(self, queue: str, *, as_type: type[D], **options: Unpack[WorkerOptions]) -> AsyncJobs[D]: ...
+    @overload
+    def jobs(self, queue: str, **options: Unpack[WorkerOptions]) -> AsyncJobs[Any]: ...
+    def jobs(self, queue: str, *, as_type: type[Any] | None = None, **options: Unpack[WorkerOptions]) -> AsyncJobs[Any]:
+        """A queue's jobs for a plain loop, which acks them itself."""
+        return AsyncJobs(Working(self.caller, queue, options, as_type))
+
+    def session(
+        self, *, as_type: type[Any] | None = None, losses: Losses = "yield", **wishes: Unpack[SessionWishes]
+    ) -> "AsyncSession":
+        """Both directions over one WebSocket: subscribe and iterate, publish in between."""
+        from topics.client.async_session import AsyncSession, connecting  # noqa: PLC0415 - few need the library
+
+        settings = self._settings
+        return AsyncSession(Conversation(self.caller, lambda: connecting(settings), losses, wishes, as_type))

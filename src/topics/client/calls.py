@@ -20,7 +20,6 @@ from topics.wire.queue_messages import (
     AckResponse,
     ClaimReply,
     ExtendResponse,
-    JobReply,
     LeaseOut,
     LeasePage,
     NackResponse,
@@ -355,7 +354,17 @@ def claim(queue: str, *, node: str, max: int = 1, lease_ms: int | None = None) -
     return Call("POST", f"{topic_path(queue)}/claim", ClaimReply, msgspec.json.encode(body))
 
 
-Jobs = Sequence[JobReply] | Sequence[int]
+class Leased(Protocol):
+    """A job as it was claimed."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def lease_id(self) -> str: ...
+
+
+Jobs = Sequence[Leased] | Sequence[int]
 
 
 def ack(queue: str, jobs: Jobs, *, node: str, lease_ids: Sequence[str] | None = None) -> Call[AckResponse]:

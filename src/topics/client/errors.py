@@ -62,6 +62,10 @@ class ProducerForked(TopicsError):
     process, with a name of its own."""
 
 
+class SessionBusy(TopicsError):
+    """A session is used by two threads or tasks at once. Open one for each."""
+
+
 class ClientClosed(TopicsError):
     """The client was closed. Make a new one."""
 

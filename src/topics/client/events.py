@@ -26,7 +26,8 @@ class Event(Struct, Generic[D], gc=False):
 
     def __repr__(self) -> str:
         tag = "" if self.tag is None else f", tag={self.tag!r}"
-        return f"Event({self.topic!r}, seq={self.seq}{tag}, data={bytes(self.raw).decode(errors='replace')})"
+        data = bytes(self.raw).decode(errors="replace")
+        return f"{type(self).__name__}({self.topic!r}, seq={self.seq}{tag}, data={data})"
 
     decode: ClassVar[Callable[[Raw], Any]] = msgspec.json.Decoder().decode
 

@@ -49,5 +49,14 @@ class ClientSettings:
             tls = ssl.create_default_context()
         return cls(url, address, api_key, policy, timeout_s, connections_max, tls if address.secure else None)
 
+    @property
+    def websocket_url(self) -> str:
+        address = self.address
+        return f"{'wss' if address.secure else 'ws'}://{address.authority}{address.prefix}/v0/ws"
+
+    @property
+    def websocket_headers(self) -> dict[str, str]:
+        return {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
+
     def requests(self) -> Requests:
         return Requests(self.address, self.api_key)

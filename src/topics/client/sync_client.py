@@ -3,7 +3,7 @@
 import contextlib
 import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -11,22 +11,28 @@ from topics import limits
 from topics.client import calls, core, steps
 from topics.client.caller import Caller, run
 from topics.client.calls import Pages
+from topics.client.conversing import Conversation, SessionWishes
 from topics.client.core import Call
 from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
 from topics.client.producing import Options, ProducerOptions, open_pending
-from topics.client.reading import Losses, Place, Reading, Source
+from topics.client.reading import Losses, Place, Reading
 from topics.client.retries import RetryPolicy
 from topics.client.settings import ClientSettings
 from topics.client.sockets import SocketPort
+from topics.client.sync_items import Items, Reader
 from topics.client.sync_producer import Producer
+from topics.client.sync_worker import Jobs, Worker
 from topics.client.watching import Starts, Watching, WatchOptions
+from topics.client.working import WorkerOptions, Working
 from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
+
+if TYPE_CHECKING:
+    from topics.client.sync_session import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
-I_co = TypeVar("I_co", covariant=True)
 
 
 class Blocking(Generic[P, T]):
@@ -98,60 +104,6 @@ class BlockingSteps(Generic[P, T]):
         return method
 
 
-class Items(Generic[I_co]):
-    """Iterates over what a reading or a watch gives. End it with `close`, or use it in a `with`."""
-
-    def __init__(self, source: Source[I_co]) -> None:
-        self._source = source
-        self._items: Iterator[I_co] = iter(())
-        self._last: Any = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> I_co:
-        while True:
-            for item in self._items:
-                self._last = item
-                return item
-            items = run(self._source.next_items())
-            if items is None:
-                raise StopIteration
-            self._items = iter(items)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the iteration, also one that waits in another thread: as soon as its answer has come."""
-        self._source.close()
-        self._items = iter(())
-
-
-class Reader(Items[I_co]):
-    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
-
-    def __init__(self, reading: Reading[I_co]) -> None:
-        super().__init__(reading)
-        self._reading = reading
-
-    @property
-    def position(self) -> int | None:
-        """The seq of the last item; of a loss, its end. None before the first."""
-        return self._reading.seq_of(self._last)
-
-    def commit(self) -> None:
-        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
-        if (seq := self.position) is not None:
-            run(self._reading.commit(seq))
-
-
 class Client:
     """A client for threads: any number may use it at once. An API key is sent but never shown.
 
@@ -180,6 +132,7 @@ class Client:
             connections_max=connections_max,
             tls=tls,
         )
+        self._settings = settings
         self.url = settings.url
         clock = clock or SystemClock()
         self._port = SocketPort(settings.address, settings.tls, clock, connections_max)
@@ -298,3 +251,29 @@ class Client:
             while (records := run(export.next_records())) is not None:
                 yield from records
             return export.trailer
+
+    @overload
+    def worker(self, queue: str, *, as_type: type[D], **options: Unpack[WorkerOptions]) -> Worker[D]: ...
+    @overload
+    def worker(self, queue: str, **options: Unpack[WorkerOptions]) -> Worker[Any]: ...
+    def worker(self, queue: str, *, as_type: type[Any] | None = None, **options: Unpack[WorkerOptions]) -> Worker[Any]:
+        """Runs a handler for each job of a queue: decorate one with it, and `run` that. A job is acked when the handler
+        returns, and given back when it raises."""
+        return Worker(Working(self.caller, queue, options, as_type))
+
+    @overload
+    def jobs(self, queue: str, *, as_type: type[D], **options: Unpack[WorkerOptions]) -> Jobs[D]: ...
+    @overload
+    def jobs(self, queue: str, **options: Unpack[WorkerOptions]) -> Jobs[Any]: ...
+    def jobs(self, queue: str, *, as_type: type[Any] | None = None, **options: Unpack[WorkerOptions]) -> Jobs[Any]:
+        """A queue's jobs for a plain loop, which acks them itself."""
+        return Jobs(Working(self.caller, queue, options, as_type))
+
+    def session(
+        self, *, as_type: type[Any] | None = None, losses: Losses = "yield", **wishes: Unpack[SessionWishes]
+    ) -> "Session":
+        """Both directions over one WebSocket: subscribe and iterate, publish in between."""
+        from topics.client.sync_session import Session, connecting  # noqa: PLC0415 - few need the library
+
+        settings = self._settings
+        return Session(Conversation(self.caller, lambda: connecting(settings), losses, wishes, as_type))

@@ -161,7 +161,7 @@ class Watching(Generic[Item_co]):
         self._caller = caller
         self._options = options
         self._places = Places(losses)
-        self._places.seqs = _starts(topics, tail=options.get("tail", False))
+        self._places.seqs = starts_of(topics, tail=options.get("tail", False))
         self._frames = Frames(as_type)
         heartbeat_ms = options.get("heartbeat_ms", limits.HEARTBEAT_MS_DEFAULT)
         self._silence_s = 2 * heartbeat_ms / 1000 + limits.CLIENT_SILENCE_SLACK_S
@@ -288,7 +288,7 @@ class Watching(Generic[Item_co]):
             stream.close()
 
 
-def _starts(topics: Starts, *, tail: bool) -> dict[str, int | None]:
+def starts_of(topics: Starts, *, tail: bool) -> dict[str, int | None]:
     if isinstance(topics, str):
         topics = [topics]
     if isinstance(topics, Mapping):

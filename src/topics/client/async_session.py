@@ -1,0 +1,80 @@
+"""The session over WebSocket for asyncio: `conversing.py` over a connection of the library `websockets`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from topics import limits
+from topics.client.async_items import AsyncItems
+from topics.client.caller import Broken
+from topics.client.conversing import Conversation, refused_handshake
+from topics.client.settings import ClientSettings
+from topics.client.watching import Starts
+from topics.wire.responses import WriteResponse
+
+
+class AwaitedSocket:
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    async def send(self, text: bytes) -> None:
+        try:
+            await self._connection.send(text, text=True)
+        except (OSError, WebSocketException) as error:
+            raise Broken(str(error), sent=True) from None
+
+    async def receive(self) -> bytes:
+        try:
+            text: Any = await self._connection.recv(decode=False)
+        except (OSError, WebSocketException) as error:
+            raise Broken(str(error), sent=True) from None
+        return bytes(text)
+
+    def close(self) -> None:
+        self._connection.transport.abort()
+
+
+async def connecting(settings: ClientSettings) -> AwaitedSocket:
+    try:
+        connection = await connect(
+            settings.websocket_url,
+            additional_headers=settings.websocket_headers,
+            ssl=settings.tls,
+            compression=None,
+            proxy=None,
+            open_timeout=settings.timeout_s,
+            close_timeout=limits.CLIENT_SESSION_CLOSE_S,
+            max_size=limits.CLIENT_LINE_BYTES_MAX,
+        )
+    except InvalidStatus as refused:
+        raise refused_handshake(refused.response) from None
+    except (OSError, WebSocketException) as error:
+        raise Broken(str(error) or type(error).__name__, sent=False) from None
+    return AwaitedSocket(connection)
+
+
+class AsyncSession(AsyncItems[Any]):
+    """Both directions over one connection: subscribe and iterate, publish in between. For one task at a time."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__(conversation)
+        self._conversation = conversation
+
+    async def subscribe(self, topics: Starts, *, tail: bool = False) -> None:
+        """Begins to get these topics, from their beginning, or behind the seqs given for them."""
+        await self._conversation.subscribe(topics, tail=tail)
+
+    async def unsubscribe(self, topic: str) -> None:
+        await self._conversation.unsubscribe(topic)
+
+    async def publish(
+        self, topic: str, *records: object, key: str | None = None, config: Mapping[str, object] | None = None
+    ) -> WriteResponse:
+        """Appends records, all or none; what comes in meanwhile is kept for the iteration."""
+        return await self._conversation.publish(topic, records, key=key, config=config)
+
+    async def ping(self) -> None:
+        """Returns when the server has answered."""
+        await self._conversation.ping()

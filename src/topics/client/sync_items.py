@@ -1,0 +1,63 @@
+"""Iterators over what a reading, a watch or a session gives, for threads."""
+
+from collections.abc import Iterator
+from typing import Any, Generic, Self, TypeVar
+
+from topics.client.caller import run
+from topics.client.reading import Reading, Source
+
+I_co = TypeVar("I_co", covariant=True)
+
+
+class Items(Generic[I_co]):
+    """Iterates over what a reading or a watch gives. End it with `close`, or use it in a `with`."""
+
+    def __init__(self, source: Source[I_co]) -> None:
+        self._source = source
+        self._items: Iterator[I_co] = iter(())
+        self._last: Any = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> I_co:
+        while True:
+            for item in self._items:
+                self._last = item
+                return item
+            items = run(self._source.next_items())
+            if items is None:
+                raise StopIteration
+            self._items = iter(items)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another thread: as soon as its answer has come."""
+        self._source.close()
+        self._items = iter(())
+
+
+class Reader(Items[I_co]):
+    """Iterates over a topic. `commit()` remembers the last item under the name given as `cursor`."""
+
+    def __init__(self, reading: Reading[I_co]) -> None:
+        super().__init__(reading)
+        self._reading = reading
+
+    @property
+    def position(self) -> int | None:
+        """The seq of the last item; of a loss, its end. None before the first."""
+        return self._reading.seq_of(self._last)
+
+    def commit(self) -> None:
+        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
+        if (seq := self.position) is not None:
+            run(self._reading.commit(seq))
