@@ -223,6 +223,7 @@ class AsyncClient:
     append_many = Awaited(calls.append_many)
     diff = Awaited(calls.diff)
     delete = Awaited(calls.delete)
+    preview_delete = Awaited(calls.preview_delete)
     losses = Awaited(calls.losses)
     cursors = Awaited(calls.cursors)
     cursor = Awaited(calls.cursor)

@@ -29,6 +29,7 @@ from topics.wire.responses import (
     CursorList,
     CursorResponse,
     DeleteCursorResponse,
+    DeletePreview,
     DeleteRecordsResponse,
     DeleteRouterResponse,
     DeleteTopicResponse,
@@ -252,6 +253,12 @@ def delete(topic: str, *, before_seq: int | None = None, match: Match | None = N
     body = _deletion(before_seq, match)
     path = f"{topic_path(topic)}/delete"
     return Call("POST", path, DeleteRecordsResponse, body, repeatable=match is None)
+
+
+def preview_delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Call[DeletePreview]:
+    """What `delete` would do now; nothing is deleted."""
+    body = _deletion(before_seq, match)
+    return Call("POST", f"{topic_path(topic)}/delete/preview", DeletePreview, body)
 
 
 def losses(topic: str) -> Call[LossList]:

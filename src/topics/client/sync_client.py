@@ -165,6 +165,7 @@ class Client:
     append_many = Blocking(calls.append_many)
     diff = Blocking(calls.diff)
     delete = Blocking(calls.delete)
+    preview_delete = Blocking(calls.preview_delete)
     losses = Blocking(calls.losses)
     cursors = Blocking(calls.cursors)
     cursor = Blocking(calls.cursor)

@@ -8,7 +8,8 @@ from topics.client.core import Call
 from topics.version import VERSION
 
 try:
-    from opentelemetry import propagate, trace
+    from opentelemetry import trace
+    from opentelemetry.propagate import inject
 except ImportError:
     _tracer = None
 else:
@@ -34,5 +35,5 @@ def _recorded(call: Call[Any]) -> Iterator[Mapping[str, str] | None]:
             yield None
             return
         headers: dict[str, str] = {}
-        propagate.inject(headers)
+        inject(headers)
         yield headers
