@@ -153,6 +153,11 @@ BACKPRESSURE_WAIT_MS_MAX = 30_000
 LOSSES_PER_TOPIC_MAX = 1000
 CURSORS_PER_TOPIC_MAX = 1000
 
+# Work on the loop that is cut into slices, so that nobody waits for all of it
+DELETE_SLICE_RECORDS = 10_000  # looked at by a delete by tag in one turn, and one block more
+DELETE_PLANS_MAX = 64  # deletes by tag under way, of one topic
+EXPIRY_SLICE_TOPICS = 500  # looked at by their TTL in one turn
+
 # Exports
 EXPORT_BATCH_RECORDS_MAX = 1000  # gathered in one turn of the loop, and a batch of an Arrow stream
 EXPORT_BATCH_BYTES_MAX = 1 * MIB
@@ -268,7 +273,7 @@ PRESSURE_RETRY_AFTER_MS = 1000
 ROUTER_BATCH_RECORDS_MAX = 1000
 ROUTER_BATCH_BYTES_MAX = 1 * MIB
 ROUTER_CATCH_UP_RECORDS_MAX = 10_000  # forwarded by one read of a topic before it is read
-ROUTER_CATCH_UP_ALL_RECORDS_MAX = 30_000  # before a checkpoint, or before records of a source are deleted
+ROUTER_CATCH_UP_ALL_RECORDS_MAX = 10_000  # before a checkpoint, or before records of a source are deleted
 ROUTER_SLICE_NS = 1_000_000  # of the loop, before others are let in
 ROUTER_LATE_MS = 1000  # copies made within this time have the $ts of their originals
 ROUTER_RETRY_MS_MIN = 10

@@ -71,6 +71,11 @@ class AnyBlock(Protocol):
         """Frees a live position, `deleted` on purpose or lost; returns the bytes it held."""
         ...
 
+    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+        """Frees those of these positions that are live, deleted on purpose; `size` is what all of them hold together.
+        Returns how many there were and the bytes they held."""
+        ...
+
     def ts(self, position: int) -> int: ...
 
     def size(self, position: int) -> int:
@@ -235,6 +240,19 @@ class Block:
         self.live_count -= 1
         self.live_bytes -= size
         return size
+
+    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+        fragments, nodes, tags, sizes = self.fragments, self.nodes, self.tags, self.sizes
+        live = [position for position in positions if fragments[position] is not None]
+        if len(live) != len(positions):
+            size = sum(sizes[position] for position in live)
+        for position in live:
+            fragments[position] = nodes[position] = tags[position] = None
+        if self.flushed_count:
+            self.unflagged += [position for position in live if position < self.flushed_count]
+        self.live_count -= len(live)
+        self.live_bytes -= size
+        return len(live), size
 
     def is_live(self, position: int) -> bool:
         return self.fragments[position] is not None

@@ -61,6 +61,7 @@ class Flow:
         self.journal = journal
         self.closed: dict[str, Commit] = {}  # names of topics that are being made, changed or deleted
         self.paused: Commit | None = None  # nothing is taken until what is in flight has landed
+        self.call_soon: Callable[[Callable[[], None]], object] = lambda call: call()  # on the loop's next turn
         self._in_flight = 0
         self._when_quiet: Callable[[], None] | None = None
         self._joining: dict[int, Commit] = {}
@@ -88,6 +89,12 @@ class Flow:
         the log says it had by then."""
         if not (topic.in_flight and topic.name in self.closed and topic.is_changing()):
             self.state.expire(topic, now_ms, wait=wait)
+
+    def next_turn(self) -> Commit:
+        """Done when others have had their turn: for work that is cut into slices."""
+        commit = Commit()
+        self.call_soon(lambda: commit.resolve(None, 0))
+        return commit
 
     # Handing over
 

@@ -7,10 +7,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from topics import limits
+from topics.engine.delete_plan import DeletePlan
 from topics.engine.topic_log import TopicLog
 from topics.model.gap import Gap, GapReason
 from topics.model.read_options import ReadOptions
 from topics.model.record import Columns
+from topics.model.tag_match import TagMatch
 
 _WHOLE = ReadOptions(limit=1, bytes_max=1, include_tags=True)
 
@@ -265,7 +268,20 @@ def prepare(log: TopicLog, seqs: Iterable[int]) -> None:
 
 
 def prepare_delete(log: TopicLog, before_seq: int) -> None:
-    """Raises `Busy` while a delete below `before_seq` would have to wait for slow storage."""
+    """Raises `Busy` while a delete of all below `before_seq` would have to wait for slow storage. Blocks that go whole
+    are not looked into: only the one it ends in, and the first that is left."""
     for block in log.blocks:
-        if block.first_seq < before_seq:
+        if block.last_seq >= before_seq - 1:
             block.prepare()
+            if block.first_seq >= before_seq:
+                break
+
+
+def plan_delete(log: TopicLog, match: TagMatch, before_seq: int, records_max: int) -> bool:
+    """Looks for what a delete by tag would take, at so many records; True when all is found. May raise `Busy`."""
+    plan = log.plans.pop(match, None) or DeletePlan(match)
+    if len(log.plans) >= limits.DELETE_PLANS_MAX:
+        del log.plans[next(iter(log.plans))]  # whoever asked longest ago has gone, or begins again
+    log.plans[match] = plan
+    start = max(bisect_right(log.block_starts, plan.next_seq) - 1, 0)
+    return plan.proceed(log.blocks, start, before_seq, records_max)

@@ -274,7 +274,10 @@ class Records:
         topic = self._topics.get(name)
         # Point in time: nothing that is not published yet is touched.
         bound = topic.log.head_seq + 1 if before_seq is None else min(before_seq, topic.log.head_seq + 1)
-        log_reading.prepare_delete(topic.log, bound)
+        if match is None:
+            log_reading.prepare_delete(topic.log, bound)
+        elif not log_reading.plan_delete(topic.log, match, bound, limits.DELETE_SLICE_RECORDS):
+            raise Busy(self._flow.next_turn())
         resident_from = topic.log.resident_from
         journalled = resident_from is None or topic.log.earliest_seq < min(bound, resident_from)
         result = DeletedRecords(topic)
@@ -309,12 +312,13 @@ class Records:
 
     # What takes records by itself
 
-    def expire_due(self) -> None:
+    def expire_due(self) -> bool:
         """Gives back what TTLs have taken in topics nobody touches, and has it noted: one operation a log, and none
-        when nothing was due."""
+        when nothing was due. True when there may be more: only so many topics are looked at in one call."""
         now_ms = self._flow.clock.now_ms()
         by_lane: dict[int, list[Topic]] = {}
-        for topic in self._state.take_due(now_ms):
+        due = self._state.take_due(now_ms, limits.EXPIRY_SLICE_TOPICS)
+        for topic in due:
             lost_seq = topic.log.ttl_lost_seq
             try:
                 self._flow.expire(topic, now_ms)
@@ -330,6 +334,7 @@ class Records:
                 continue  # the next operation on each of them says the same
             reached = ClockReached(ts=now_ms, topic_ids=[topic.topic_id for topic in topics])
             self._flow.submit([reached], tuple(topics), gated=False)
+        return len(due) == limits.EXPIRY_SLICE_TOPICS
 
     # Room
 

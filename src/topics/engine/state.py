@@ -139,10 +139,10 @@ class State:
                 topic.due_ms = due_ms
                 heappush(self._due, (due_ms, topic.topic_id))
 
-    def take_due(self, now_ms: int) -> list[Topic]:
-        """The topics whose TTL may take something by now. The others cost nothing."""
+    def take_due(self, now_ms: int, count_max: int) -> list[Topic]:
+        """Topics whose TTL may take something by now, so many at most. The others cost nothing."""
         found: list[Topic] = []
-        while self._due and self._due[0][0] <= now_ms:
+        while len(found) < count_max and self._due and self._due[0][0] <= now_ms:
             due_ms, topic_id = heappop(self._due)
             topic = self.topics.by_id(topic_id)
             if topic is not None and topic.due_ms == due_ms:

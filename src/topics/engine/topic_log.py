@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from topics import limits
 from topics.engine.block import AnyBlock, Block
+from topics.engine.delete_plan import DeletePlan, doomed_in
 from topics.engine.journal import Busy
 from topics.errors import TopicsError
 from topics.model.gap import GapReason, LostRange
@@ -38,6 +39,7 @@ class TopicLog:
         "head_seq",
         "last_ts",
         "lost_ranges",
+        "plans",
         "resident_from",
         "source_trim_lost_seq",
         "ttl_lost_seq",
@@ -50,6 +52,7 @@ class TopicLog:
     ) -> None:
         self._block_events_max = block_events_max
         self._block_bytes_max = block_bytes_max
+        self.plans: dict[TagMatch, DeletePlan] = {}  # deletes by tag that are being looked for
         self.blocks: list[AnyBlock] = []
         self.block_starts: list[int] = []
         self.head_seq = 0
@@ -222,13 +225,17 @@ class TopicLog:
     def delete_matching(self, match: TagMatch, before_seq: int) -> int:
         """Deletes the live records below `before_seq` whose tag matches; returns how many."""
         before = self.count
+        plan = self.plans.get(match)
         for block in self.blocks:
             if block.first_seq >= before_seq:
                 break
-            end = before_seq - block.first_seq
-            for position in block.matching(match):
-                if position < end:
-                    self._kill(block, position, deleted=True)
+            doomed = plan.take(block) if plan is not None and block.last_seq < before_seq else None
+            if doomed is None:
+                doomed = doomed_in(block, match, before_seq - block.first_seq)
+            if doomed.positions:
+                count, size = block.kill_all(*doomed)
+                self.count -= count
+                self.bytes -= size
         self._advance()
         return before - self.count
 

@@ -137,6 +137,7 @@ def assemble(
     readiness = Readiness()
     governor = Governor()
     hub = Hub(clock, governor, call_later)
+    engine.flow.call_soon = lambda call: call_later(0, call)
     engine.state.on_change = hub.changed
     forwarder = Forwarder(engine, clock, governor, call_later)
     engine.state.on_forwardable = forwarder.forwardable

@@ -95,6 +95,18 @@ class SealedBlock(_StoredBlock):
         self.live_bytes -= size
         return size
 
+    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+        bits = self._bits()
+        live = [position for position in positions if bits[position]]
+        if len(live) != len(positions):
+            size = sum(map(self._reader().record_bytes, live))
+        for position in live:
+            bits[position] = 0
+        self.unflagged += live
+        self.live_count -= len(live)
+        self.live_bytes -= size
+        return len(live), size
+
     def ts(self, position: int) -> int:
         return self._reader().ts(position)
 
@@ -235,6 +247,9 @@ class ClearedBlock(_StoredBlock):
 
     def kill(self, position: int, *, deleted: bool) -> int:
         raise AssertionError(f"seq {self.first_seq + position} is dead already")
+
+    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+        return 0, 0
 
     def ts(self, position: int) -> int:
         return self.last_ts

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from topics import limits
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.flow import EngineLimits
 from topics.engine.journal import Journal, NoJournal
@@ -27,9 +28,15 @@ def record(
 class EngineOnAFakeClock:
     """An engine with one topic in mind. Checks its totals after every operation."""
 
-    def __init__(self, topics_max: int = 0, total_bytes_max: int = 0, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        topics_max: int = 0,
+        total_bytes_max: int = 0,
+        journal: Journal | None = None,
+        block_events_max: int = limits.SEGMENT_EVENTS_MAX,
+    ) -> None:
         self.clock = FakeClock()
-        bounds = EngineLimits(topics_max=topics_max, total_bytes_max=total_bytes_max)
+        bounds = EngineLimits(topics_max=topics_max, total_bytes_max=total_bytes_max, block_events_max=block_events_max)
         self.engine = Engine(self.clock, bounds, journal or NoJournal())
 
     @property
