@@ -433,3 +433,57 @@ def test_a_refused_export_holds_no_slot() -> None:
     for _ in range(3):
         assert at.error("GET /v0/topics/t/export", accept="text/html") == (406, "not_acceptable")
     assert at.reply("GET /v0/topics/t/export").status == 200
+
+
+# Work that is cut into turns
+
+
+def test_a_large_write_is_decoded_and_appended_in_turns_of_their_own() -> None:
+    at = Served()
+    at.call("PUT /v0/topics/t", {"durability": "memory"})
+    records = [{"data": "x" * 500_000}] * (limits.WRITE_TURN_BYTES_MAX // 500_000 + 1)
+    request = at.request("POST /v0/topics/t", {"records": records})
+    answer = at.server.application.handle(request)
+    assert not isinstance(answer, Response)
+    topic = at.server.engine.topic("t")
+    answer.send(None)  # decoded
+    assert (topic.assigned_seq, topic.log.head_seq) == (0, 0)
+    with pytest.raises(StopIteration) as stopped:
+        answer.send(None)
+    assert stopped.value.value.status == 200
+    assert topic.log.head_seq == len(records)
+
+
+def test_a_large_write_that_is_no_write_is_refused_as_a_small_one_is() -> None:
+    at = Served()
+    at.call("PUT /v0/topics/t", {})
+    large = b'{"records":[{"data":"' + b"x" * limits.WRITE_TURN_BYTES_MAX + b'"}],"idempotency_key":5}'
+    status, reply = at.call("POST /v0/topics/t", large)
+    assert (status, reply["error"]["code"]) == (400, "invalid_request")
+
+
+def test_a_large_delete_by_tag_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DELETE_SLICE_RECORDS", 10)
+    at = Served(TOPICS_SEGMENT_MAX_EVENTS="10")
+    at.call("PUT /v0/topics/t", {"durability": "memory"})
+    for _ in range(10):
+        at.call("POST /v0/topics/t", {"records": [{"data": 1, "tag": "a"}] * 10})
+
+    async def story() -> tuple[Response, list[int]]:
+        seen: list[int] = []
+        topic = at.server.engine.topic("t")
+
+        async def look() -> None:
+            while topic.log.count:
+                seen.append(topic.log.count)
+                await asyncio.sleep(0)
+
+        watching = asyncio.ensure_future(look())
+        reply = await at.finished(at.handle("POST /v0/topics/t/delete", {"match": "a"}))
+        await watching
+        return reply, seen
+
+    reply, seen = asyncio.run(story())
+    assert json.loads(reply.body)["deleted"] == 100
+    assert set(seen) == {100}  # all or nothing
+    assert len(seen) > 8

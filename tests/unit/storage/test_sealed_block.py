@@ -121,6 +121,21 @@ def test_its_columns_are_those_of_the_block_in_memory(chosen: Sequence[int]) -> 
     assert len(found.fragments) == len(chosen)
 
 
+@pytest.mark.parametrize("dead", [[], [0], [2, 3]])
+def test_killing_many_is_killing_each(dead: list[int]) -> None:
+    """Also where some of them died since they were counted."""
+    for one_by_one, at_once in ((sealed(), sealed()), (in_memory(), in_memory())):
+        for block in (one_by_one, at_once):
+            for position in dead:
+                block.kill(position, deleted=True)
+        positions = range(4)
+        held = sum(one_by_one.kill(position, deleted=True) for position in positions if position not in dead)
+        assert at_once.kill_all(positions, sum(SIZES[:4])) == (4 - len(dead), held)
+        assert (at_once.live_count, at_once.live_bytes) == (one_by_one.live_count, one_by_one.live_bytes)
+        assert sorted(at_once.unflagged) == sorted(one_by_one.unflagged)
+        assert shown(at_once) == shown(one_by_one)
+
+
 def test_a_delete_is_remembered_until_its_byte_is_set_and_a_loss_is_not() -> None:
     block = sealed()
     assert block.kill(1, deleted=True) == SIZES[1]

@@ -57,7 +57,23 @@ class RecordHandlers:
     )
     def write(self, call: Call) -> Answer:
         """Hot."""
+        if len(call.request.body) > limits.WRITE_TURN_BYTES_MAX:
+            return self._write_in_turns(call)
+        return self._write(call, call.body(WriteRequest))
+
+    async def _write_in_turns(self, call: Call) -> Response:
+        """A large body: it was read in one turn, is decoded in another, and appended in a third."""
         body = call.body(WriteRequest)
+        while True:
+            await asyncio.sleep(0)
+            try:
+                answer = self._write(call, body)
+            except Busy as busy:
+                await committed(busy.commit)
+            else:
+                return answer if isinstance(answer, Response) else await answer
+
+    def _write(self, call: Call, body: WriteRequest) -> Answer:
         request = call.request
         if (
             len(body.records) == 1
