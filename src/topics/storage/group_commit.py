@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from topics.clock import Clock
 from topics.storage.errors import DiskFailed
@@ -33,7 +33,18 @@ from topics.storage.wal_writer import ShardWriter
 
 Ticket = TypeVar("Ticket")
 
-_Write = tuple[bytes, int, bool, Ticket | None]
+
+class LargeFrames(Protocol):
+    """Frames that are made by the thread that writes them: it would take the one that submits them too long."""
+
+    def __len__(self) -> int:
+        """About how many bytes that will be."""
+        ...
+
+    def encoded(self) -> bytes: ...
+
+
+_Write = tuple[bytes | LargeFrames, int, bool, Ticket | None]
 """(frames, frame_count, needs_sync, ticket)"""
 
 SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
@@ -134,7 +145,7 @@ class CommitThread(Generic[Ticket]):
         """How full the queue is: 1 when the next write would be refused."""
         return max(len(self._queue) / self._queue_writes_max, self._queued_bytes / self._queue_bytes_max)
 
-    def submit(self, frames: bytes, frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
+    def submit(self, frames: bytes | LargeFrames, frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
         """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
 
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
@@ -236,7 +247,8 @@ class CommitThread(Generic[Ticket]):
             self._unsynced_since_ns = self._clock.monotonic_ns()
         frame_count = sum(write[1] for write in writes)
         if frame_count:
-            self._writer.write([write[0] for write in writes], frame_count)
+            frames = [each if isinstance(each, bytes) else each.encoded() for each, _, _, _ in writes]
+            self._writer.write(frames, frame_count)
         return any(write[2] for write in writes)
 
     def _sync(self) -> None:

@@ -39,6 +39,7 @@ from topics.storage.frame import BATCH_CONTINUES, DURABLE, HAS_NODE, HAS_TAG, Fr
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 from topics.storage.journal import DiskJournal, shard_of
+from topics.storage.operation_codec import encode
 from topics.storage.wal_reader import Frame
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import ShardWriter
@@ -453,3 +454,36 @@ def test_one_failed_shard_does_not_stop_the_others() -> None:
     at.step()
     assert ticket is not None
     assert ticket.outcome == [None]
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("key", [None, "k"])
+def test_the_frames_of_a_large_write_are_made_by_the_thread_that_writes_them(
+    gated: bool, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames: list[list[Frame]] = []
+    for encoded_by_loop_max in (1 << 30, 0):
+        monkeypatch.setattr(limits, "ENCODED_BY_LOOP_BYTES_MAX", encoded_by_loop_max)
+        at = Journalled()
+        write = appended(7, 1, [b"%d" % number for number in range(100)], tags=["t"] * 100, key=key)
+        write.batch.total_bytes = 1000
+        moved = Moved(topic_id=7, ts=1000)
+        made: list[str] = []
+        monkeypatch.setattr("topics.storage.journal.encode", noting(made))
+        ticket = at.journal.submit([moved, write], gated=gated)
+        assert made == ([] if encoded_by_loop_max == 0 else ["encoded"])
+        assert at.shards[0].submitted_lsn == 101
+        at.shards[0].step()
+        assert made == ["encoded"]
+        assert ticket is None or ticket.outcome == [None]
+        frames.append(at.frames())
+    assert frames[0] == frames[1]
+    assert len(frames[0]) == 101
+
+
+def noting(made: list[str]) -> Callable[..., list[bytes]]:
+    def encoding(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
+        made.append("encoded")
+        return encode(operations, durable=durable)
+
+    return encoding
