@@ -1,7 +1,5 @@
 """Server-sent events as bytes. Payloads are the clients' own JSON, which may hold line breaks between its tokens."""
 
-import re
-
 from msgspec.json import encode
 
 from topics.delivery.shared_batches import SharedBatch
@@ -11,13 +9,12 @@ from topics.model.gap import Gap
 RETRY = b"retry: 2000\n\n"
 LINE_BYTES = len(b"data: ")  # what a line break in the data costs beyond itself
 
-_LINE_BREAK = re.compile(rb"\r\n|\r|\n")
-
 
 def event(name: bytes, data: bytes, identifier: bytes | None = None) -> bytes:
     """One event. A line break in the data becomes a new data line: the reader gets a line feed, as good a space."""
     if b"\n" in data or b"\r" in data:
-        data = b"\ndata: ".join(_LINE_BREAK.split(data))
+        # In C: splitting a million lines in Python held the loop for a second.
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     if identifier is None:
         return b"event: %b\ndata: %b\n\n" % (name, data)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (identifier, name, data)
