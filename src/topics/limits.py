@@ -297,3 +297,5 @@ MIDDLE_COLLECTIONS_PER_FULL = 1_000_000
 CLI_BATCH_RECORDS = 1000
 CLI_BATCH_BYTES = 4 * MIB
 CLI_LINE_BYTES_MAX = 16 * MIB
+CLI_RETRY_MS_MAX = 600_000
+CLI_JOIN_S = 1.0  # how often a prefix that is followed is looked up again

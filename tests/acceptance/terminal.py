@@ -11,12 +11,16 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 from types import TracebackType
 
 from conformance.client import eventually
 
+# Kept for the run of the tests: who compiles everything anew for each of a hundred commands measures nothing else.
+BYTECODE = tempfile.TemporaryDirectory(prefix="topics-bytecode-")
+OTHERS = {"NO_COLOR", "PYTHONDONTWRITEBYTECODE"}
 COLUMNS, LINES = 100, 30
 STOP_S = 20.0
 STYLES = {"1": "bold", "2": "dim", "31": "red", "32": "green", "33": "yellow", "36": "cyan", "0": "/"}
@@ -34,8 +38,9 @@ MASKS = (
 
 def environment(url: str | None = None, **more: str) -> dict[str, str]:
     """The caller's, without settings of its own, in a terminal that has colours."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_") and name != "NO_COLOR"}
-    return ours | {"TERM": "xterm-256color", "TZ": "UTC"} | ({"TOPICS_URL": url} if url else {}) | more
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_") and name not in OTHERS}
+    fixed = {"TERM": "xterm-256color", "TZ": "UTC", "PYTHONPYCACHEPREFIX": BYTECODE.name}
+    return ours | fixed | ({"TOPICS_URL": url} if url else {}) | more
 
 
 def masked(text: str) -> str:
@@ -69,7 +74,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(theirs)
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def __enter__(self) -> "Terminal":
@@ -81,7 +86,7 @@ class Terminal:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self._reader.join()
+        self._reader.join(STOP_S)  # longer only if something it started still holds the terminal
         os.close(self._descriptor)
 
     @property

@@ -26,6 +26,7 @@ MEMORY_BYTES_MIN = 512 * limits.MIB
 CLOCK_SKEW_MS_MAX = 2000
 ANSWER_MS_MAX = 250
 UNSYNCHRONISED = 5  # what adjtimex says of a clock nobody sets
+OF_THE_CLIENT = {"TOPICS_URL", "TOPICS_API_KEY"}
 FORGETFUL = {"tmpfs", "ramfs"}
 FAR_AWAY = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
 
@@ -52,11 +53,15 @@ def versions() -> Finding:
 def settings(environment: dict[str, str]) -> Iterator[Finding]:
     from topics.server.settings import read_settings  # noqa: PLC0415 (only here the server's rooms are needed)
 
-    given = sorted(name for name in environment if name.startswith("TOPICS_"))
+    given = sorted(name for name in environment if name.startswith("TOPICS_") and name not in OF_THE_CLIENT)
     try:
-        read_settings(dict(environment))
+        found = read_settings(dict(environment))
     except ConfigurationError as error:
         yield Finding("settings", Level.BROKEN, "the server would not start", error.message)
+        return
+    if found.warnings:
+        for warning in found.warnings:
+            yield Finding("settings", Level.ADVICE, warning, "correct it, or unset it")
         return
     yield Finding("settings", Level.GOOD, ", ".join(given) if given else "no TOPICS_ variable is set: all defaults")
 

@@ -12,7 +12,9 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Records": {
         "put": ("topics.cli.put", "write records, from the command line or from stdin"),
-        "tail": ("topics.cli.tail", "read the last records"),
+        "tail": ("topics.cli.tail", "read the last records, and follow"),
+        "watch": ("topics.cli.watch", "everything that happens to topics from now on"),
+        "delete": ("topics.cli.delete", "delete records, after showing which"),
     },
     "Topics": {
         "ls": ("topics.cli.ls", "list topics"),
@@ -25,6 +27,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Queues": {
         "queue": ("topics.cli.queue", "claim, ack, nack, extend, peek, leases, redrive"),
+        "work": ("topics.cli.work", "run a shell command for each job"),
     },
     "Operating": {
         "top": ("topics.cli.top", "live screen: rates, lag, queues, the server itself"),
@@ -50,8 +53,8 @@ EXAMPLES = """\
 Examples:
   topics demo                                     # something to look at, in one command
   topics put orders '{"sku":1}' --tag vip:7       # write a record
-  topics tail orders --since 2h                   # read
-  topics create resize --queue --lease 1m         # records are jobs
+  topics tail orders -f                           # read, and follow
+  topics create resize --queue && topics work resize -- ./resize.sh
 """
 
 ENDING = """\

@@ -30,14 +30,14 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = chosen(args)
     with connect(args) as client:
-        before = structs.asdict(client.topic(args.topic).config)
-        after = structs.asdict(client.configure(args.topic, **wanted).config) if wanted else before
+        before = client.topic(args.topic).config
+        after = client.configure(args.topic, **wanted).config if wanted else before
     if args.json:
         print_json({"topic": args.topic, "config": after})
         return 0
-    was = dict(shown(before))
-    width = max(len(field) for field, _ in shown(after))
-    for field, value in shown(after):
-        changed = f"   (was {was[field]})" if was[field] != value else ""
+    was, now = dict(shown(structs.asdict(before))), shown(structs.asdict(after))
+    width = max(len(field) for field, _ in now)
+    for field, value in now:
+        changed = f"   (was {was.get(field)})" if was.get(field) != value else ""
         print(f"{field:<{width}}  {value}{changed}")
     return 0

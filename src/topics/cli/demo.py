@@ -13,7 +13,7 @@ from random import Random
 from topics.bench.child_process import LOOPBACK, address_in, environment_with, running, wait_for
 from topics.cli.output import Paint, Style
 from topics.cli.parser import Commands, examples
-from topics.cli.shop import Shop, open_shop, staff
+from topics.cli.shop import Shop, begin_work, open_shop
 from topics.cli.values import whole_number
 
 PORT_DEFAULT = 4000
@@ -37,7 +37,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="keep the data here (a temporary directory)")
     parser.add_argument("--pace", type=_pace, default=1.0, metavar="X", help="how busy the shop is (1)")
     parser.add_argument("--seed", type=whole_number, default=None, help="the same customers in the same order")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, until_interrupted=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,14 +50,14 @@ def run(args: argparse.Namespace) -> int:
         with Client(url) as client:
             open_shop(client)
         print(_welcome(url, paint), flush=True)
-        people = staff(shop)
         try:
+            begin_work(shop)
             _tell(shop, paint)
         except KeyboardInterrupt:
             pass
         finally:
             shop.stop.set()
-            for thread in people:
+            for thread in shop.people:
                 thread.join()
         print(f"\nthe shop is closed: {_status(shop)}")
         if shop.failures:
@@ -107,9 +107,9 @@ def _welcome(url: str, paint: Paint) -> str:
             f"{paint('A shop is open', Style.BOLD)} at {url}. In another terminal, try:",
             *place,
             command("topics top", "everything at a glance"),
-            command("topics tail orders", "orders as they come"),
-            command("topics tail orders --tag 'vip:*'", "only those of good customers"),
-            command("topics tail 'chat:*'", "all rooms of the chat"),
+            command("topics tail orders -f", "orders as they come"),
+            command("topics tail orders -f --tag 'vip:*'", "only those of good customers"),
+            command("topics tail 'chat:*' -f", "all rooms of the chat"),
             command("topics tail clicks --from-seq 0", "a capped topic: what is lost is told, in red"),
             command("topics queue peek emails", "jobs, and who holds them"),
             command("topics tail emails:dead", "mails that bounced; topics queue redrive emails sends them again"),

@@ -37,6 +37,8 @@ def dispatch(words: list[str]) -> int:
         print(f"topics: {error.message}{advice}", file=sys.stderr)
         return getattr(chosen, "error_status", code)  # a command may have one of its own for all errors
     except KeyboardInterrupt:
+        if getattr(chosen, "until_interrupted", False):  # that is how it ends
+            return 0
         print("topics: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:

@@ -21,10 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"topics {VERSION}")
         return 0
-    # Only here: help and version wait neither for argparse nor for a command.
-    from topics.cli.dispatch import dispatch  # noqa: PLC0415
+    try:
+        # Only here: help and version wait neither for argparse nor for a command.
+        from topics.cli.dispatch import dispatch  # noqa: PLC0415
 
-    return dispatch(words)
+        return dispatch(words)
+    except KeyboardInterrupt:
+        return 130  # before there was anything to interrupt
 
 
 if __name__ == "__main__":

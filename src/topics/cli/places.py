@@ -37,6 +37,16 @@ def meant(client: "Client", names: Sequence[str]) -> "dict[str, TopicOverview]":
     return found
 
 
+def there(client: "Client", names: Sequence[str]) -> list[str]:
+    """The names of the topics there are, of those named."""
+    found: dict[str, None] = {}
+    for name in names:
+        prefix = name.removesuffix("*")
+        known = (topic.topic for topic in client.topics(prefix))
+        found |= dict.fromkeys(topic for topic in known if is_pattern(name) or topic == name)
+    return list(found)
+
+
 def last_of_all(client: "Client", topics: "Iterable[TopicOverview]", count: int, tag: str | None) -> list[Item]:
     """The last `count` records of all these topics together, in the order of time, with the losses between them.
 

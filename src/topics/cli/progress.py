@@ -13,9 +13,9 @@ STEP_NS_WITHOUT_TERMINAL = 10_000_000_000
 class ProgressLine:
     """Overwrites itself on a terminal; elsewhere it is a plain line now and then."""
 
-    def __init__(self, verb: str, stream: TextIO = sys.stderr, clock: Clock | None = None) -> None:
+    def __init__(self, verb: str, stream: TextIO | None = None, clock: Clock | None = None) -> None:
         self._verb = verb
-        self._stream = stream
+        self._stream = stream = stream or sys.stderr
         self._clock = clock or SystemClock()
         self._overwrites = stream.isatty()
         self._due_ns = self._clock.monotonic_ns() + QUIET_NS

@@ -4,7 +4,9 @@ A loss is a line of its own, in red, with its range and reason, and in JSON an o
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.output import Paint, Style, clock_time, harmless, print_json
@@ -38,14 +40,16 @@ def fields_of(text: str) -> tuple[str, ...]:
 
 
 class RecordLines:
-    """Prints events and gaps. `several` topics get a column for their names."""
+    """Prints events and gaps. `several` topics get a column for their names, as wide as those known so far."""
 
-    def __init__(self, as_json: bool, fields: tuple[str, ...] = (), several: bool = False) -> None:
+    def __init__(
+        self, as_json: bool, fields: tuple[str, ...] = (), several: bool = False, known: Iterable[str] = ()
+    ) -> None:
         self._json = as_json
         self._fields = fields
         self._several = several
         self._paint = Paint(sys.stdout)
-        self._topic_width = 0
+        self._topic_width = max(map(len, known), default=0)
 
     def item(self, item: "Event[Any] | Gap") -> None:
         from topics.client.events import Gap  # noqa: PLC0415 (help does not wait for it)
@@ -113,7 +117,10 @@ class RecordLines:
         return msgspec.json.encode(value).decode()
 
     def _value(self, event: "Event[Any]", field: str) -> Any:
-        return at_path(event.data, json_path(field)) if field.startswith(".") else getattr(event, field)
+        # The standard library's decoder: it takes every number there is.
+        return (
+            at_path(json.loads(bytes(event.raw)), json_path(field)) if field.startswith(".") else getattr(event, field)
+        )
 
     def _object(self, event: "Event[Any]") -> dict[str, Any]:
         """As the wire has it, with the topic; or the fields asked for."""

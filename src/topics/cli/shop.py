@@ -54,6 +54,7 @@ class Shop:
     mailed: int = 0
     failed: int = 0
     lost_clicks: int = 0
+    people: list[threading.Thread] = field(default_factory=list)
     failures: list[TopicsError] = field(default_factory=list)
 
     def rest(self, seconds: float) -> bool:
@@ -145,12 +146,12 @@ def carts(shop: Shop, client: "Client") -> None:
 ACTORS = (shoppers, mailers, mailers, browsers, dashboard, accounting, talkers, carts)
 
 
-def staff(shop: Shop) -> list[threading.Thread]:
-    """Everybody, at work."""
-    threads = [threading.Thread(target=_guarded, args=(shop, actor), name=actor.__name__) for actor in ACTORS]
-    for thread in threads:
+def begin_work(shop: Shop) -> None:
+    """Everybody, at work. It may be interrupted half-way: who has begun is known, and stops with the shop."""
+    for actor in ACTORS:
+        thread = threading.Thread(target=_guarded, args=(shop, actor), name=actor.__name__, daemon=True)
         thread.start()
-    return threads
+        shop.people.append(thread)
 
 
 def _guarded(shop: Shop, actor: "Callable[[Shop, Client], None]") -> None:

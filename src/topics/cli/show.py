@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {name:<10} {value}")
     _print_losses(losses, paint)
     _print_readers(cursors, routers, state.topic)
-    print(paint("\nconfiguration", Style.BOLD))
+    print()
+    print(paint("configuration", Style.BOLD))
     fields = [
         (field, value)
         for field, value in shown(_object(state.config))
@@ -79,7 +80,8 @@ def _print_losses(losses: "list[LossOut]", paint: Paint) -> None:
     if not losses:
         return
     lost = sum(loss.gap_to - loss.gap_from + 1 for loss in losses)
-    print(paint(f"\nlost: {lost:,} in {counted(len(losses), 'range')}", Style.RED))
+    print()
+    print(paint(f"lost: {lost:,} in {counted(len(losses), 'range')}", Style.RED))
     for loss in losses[-LOSSES_SHOWN_MAX:]:
         print(paint(f"  ✗ {loss.gap_from:,} to {loss.gap_to:,}  {loss.reason}, last {time_of(loss.ts)}", Style.RED))
     if len(losses) > LOSSES_SHOWN_MAX:

@@ -1,4 +1,4 @@
-"""`topics tail TOPIC…`: the last records of topics. What was lost is shown, in red."""
+"""`topics tail TOPIC…`: the last records of topics, and with -f those to come. What was lost is shown, in red."""
 
 import argparse
 import sys
@@ -12,6 +12,7 @@ from topics.cli.values import duration_ms, whole_number
 from topics.clock import SystemClock
 
 if TYPE_CHECKING:
+    from topics.cli.following import Happening
     from topics.cli.places import Item
     from topics.client.reading import Place
     from topics.client.sync_client import Client
@@ -23,17 +24,25 @@ COUNT_DEFAULT = 20
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "tail",
-        description="Prints the last records of topics in the order of time. What caps, "
+        description="Prints the last records of topics in the order of time, and with -f those to come. What caps, "
         "TTLs and crashes took is a line of its own, in red, with its range and reason.",
         epilog=examples(
             "topics tail orders",
-            "topics tail 'chat:*'                       # a prefix",
+            "topics tail orders -f",
+            "topics tail 'chat:*' -f                    # a prefix: topics made later join",
             "topics tail orders --since 2h --tag 'vip:*'",
             "topics tail orders --from-seq 0 --json     # everything, for programs",
             "topics tail orders --fields seq,.customer,.total",
         ),
     )
     parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a name, or a prefix with a * behind it")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        dest="until_interrupted",
+        action="store_true",
+        help="go on with records as they come, until Ctrl-C",
+    )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "-n", type=whole_number, metavar="N", help=f"begin with the last N, of all together ({COUNT_DEFAULT})"
@@ -56,13 +65,25 @@ def run(args: argparse.Namespace) -> int:
     from topics.cli.places import is_pattern, meant  # noqa: PLC0415 (help does not wait for it)
 
     several = len(args.topics) > 1 or any(map(is_pattern, args.topics))
-    lines = RecordLines(args.json, args.fields, several)
     with connect(args) as client:
         topics = meant(client, args.topics)
+        lines = RecordLines(args.json, args.fields, several, topics)
         for item in begun(client, topics, args):
             lines.item(item)
-    if not topics and not args.json:
-        print(f"no topic begins with {args.topics[0].removesuffix('*')}", file=sys.stderr)
+    if not args.until_interrupted:
+        if not topics and not args.json:
+            print(f"no topic begins with {args.topics[0].removesuffix('*')}", file=sys.stderr)
+        return 0
+    from topics.cli.following import follow  # noqa: PLC0415
+    from topics.client.events import CaughtUp, TopicDeleted  # noqa: PLC0415
+
+    def show(happening: "Happening") -> None:
+        if isinstance(happening, TopicDeleted):
+            print(f"topics: {happening.topic} was deleted", file=sys.stderr)
+        elif not isinstance(happening, CaughtUp):
+            lines.item(happening)
+
+    follow(args.url, args.topics, {name: topic.head_seq for name, topic in topics.items()}, args.tag, show)
     return 0
 
 

@@ -43,12 +43,12 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--sort", choices=tuple(Order), default=Order.RATE, help="(rate)")
     parser.add_argument("--once", action="store_true", help="print one picture and end")
     add_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, until_interrupted=True)
 
 
 def run(args: argparse.Namespace) -> int:
     args.every = max(args.every, EVERY_MS_MIN)
-    with connect(args) as client, suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+    with connect(args) as client:
         live = sys.stdout.isatty() and sys.stdin.isatty() and not args.json and not args.once
         Top(args, client).on_screen() if live else Top(args, client).as_text()
     return 0

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from topics.cli.output import Paint, Style, byte_count, clipped, clock_time, duration
+from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from topics.wire.overview import ServerOverview, TopicOverview
@@ -105,13 +106,14 @@ def _server_lines(server: "ServerOverview", url: str, rate: float, width: int, p
     clock = clock_time(server.ts)[:8]
     title = clipped(first, width - len(clock) - 2)
     loop, wal, connections = server.loop, server.wal, server.connections
+    live = f"{connections.live:,} live, {connections.long_polls:,} waiting"
     parts: list[list[Cell]] = [
         [
             (f"{server.topics:,} topics", None),
             (f"{server.records:,} records", None),
             (byte_count(server.bytes), None),
             (f"{rate:,.1f} writes/s", Style.GREEN if rate else None),
-            (f"{connections.open:,} connections ({connections.live:,} live, {connections.long_polls:,} waiting)", None),
+            (f"{counted(connections.open, 'connection')} ({live})", None),
         ],
         [
             (f"loop {loop.lag_ms:.1f} ms (max {loop.lag_ms_max:.1f})", _alarm(loop.lag_ms_max > LOOP_LAG_MS_HIGH)),
@@ -164,7 +166,7 @@ def _row_line(row: Row, name_width: int, width: int, paint: Paint) -> str:
     line = clipped(topic.topic, name_width).ljust(name_width)
     for (text, style), (_, column) in zip(cells, COLUMNS, strict=True):
         padded = f" {text:>{column}}"
-        line += paint(padded, style) if style else padded
+        line += paint(padded, style) if style and text else padded
     if topic.cursors:
         slowest = max(topic.cursors, key=lambda cursor: cursor.lag)
         left = width - name_width - sum(w + 1 for _, w in COLUMNS) - 2

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from topics.cli.output import byte_count, duration
+from topics.cli.output import byte_count, duration, harmless
 from topics.cli.values import duration_ms, size_bytes, whole_number
 
 DURATIONS = {"ttl_ms", "idempotency_window_ms", "lease_ms", "claim_jitter_ms"}
@@ -79,9 +79,13 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def shown(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A configuration for people, field by field; those of queues only for queues."""
-    is_queue = config.get("type") == "queue"
-    return [(field, _value(field, value)) for field, value in config.items() if is_queue or field not in ONLY_OF_QUEUES]
+    """A configuration for people, field by field: those that are set, and those of queues only for queues."""
+    from msgspec import UNSET  # noqa: PLC0415 (help does not wait for it)
+
+    left_out: set[str] = set() if config.get("type") == "queue" else ONLY_OF_QUEUES
+    return [
+        (field, _value(field, value)) for field, value in config.items() if field not in left_out and value is not UNSET
+    ]
 
 
 def _value(field: str, value: Any) -> str:
@@ -95,7 +99,7 @@ def _value(field: str, value: Any) -> str:
         return "yes" if value else "no"
     if value is None:
         return "automatic" if field == "priority" else "none"
-    return str(value)
+    return harmless(str(value))
 
 
 def _yes_or_no(text: str) -> bool:

@@ -86,3 +86,21 @@ def test_bash_completes_names_with_colons() -> None:
     environment = {"SCRIPT": completion.BASH, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", BASH], env=environment, capture_output=True, check=True, text=True)
     assert done.stdout.splitlines() == ["tail", "chat:general chat:support", "general support"]
+
+
+FISH = r"""
+function topics; printf 'chat:general\tx\nchat:support\ty\ntail\tz\n'; end
+source $argv[1]
+complete -C 'topics ta'
+complete -C 'topics tail chat:g'
+"""
+
+
+def test_fish_completes_with_descriptions(tmp_path: Path) -> None:
+    script = tmp_path / "topics.fish"
+    script.write_text(completion.FISH)
+    try:
+        done = subprocess.run(["fish", "-c", FISH, str(script)], capture_output=True, check=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("fish is not installed here")
+    assert done.stdout.splitlines() == ["tail\tz", "chat:general\tx"]
