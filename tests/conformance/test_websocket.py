@@ -796,3 +796,14 @@ def test_a_server_that_stops_says_so_and_goes_away(server: StartServer) -> None:
         frame = client.frame()
         assert (frame["op"], frame["code"]) == ("error", "shutting_down")
         assert client.close_code() == 1001
+
+
+def test_a_place_of_an_earlier_topic_is_told_by_its_epoch(client: Client, topic: Topic) -> None:
+    topic.fill(3)
+    first = topic.state()["epoch"]
+    topic.api.delete(topic.path)
+    topic.fill(5)
+    client.ask("subscribe", topic=topic.name, from_seq=2, epoch=first)
+    frame = client.frame()
+    assert (frame["op"], frame["reason"], frame["gap_to"]) == ("tombstone", "recreated", 5)
+    assert seqs(client.frame()) == [1, 2, 3, 4, 5]

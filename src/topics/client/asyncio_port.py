@@ -131,8 +131,8 @@ class AsyncConnection(asyncio.Protocol):
     def eof_received(self) -> None:
         self._fail("the connection was closed before the answer was whole")
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._fail(str(error) if error else "the connection was closed before the answer was whole")
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(str(exc) if exc else "the connection was closed before the answer was whole")
 
     # Called by the port
 

@@ -7,13 +7,16 @@ from typing import Any
 from topics.client.core import Call
 from topics.version import VERSION
 
-try:
+_tracer: Any = None
+_inject: Any = None
+_CLIENT: Any = None
+
+with contextlib.suppress(ImportError):
     from opentelemetry import trace
     from opentelemetry.propagate import inject
-except ImportError:
-    _tracer = None
-else:
+
     _tracer = trace.get_tracer("topics.client", VERSION)
+    _inject, _CLIENT = inject, trace.SpanKind.CLIENT
 
 _NOTHING: contextlib.AbstractContextManager[Mapping[str, str] | None] = contextlib.nullcontext()
 
@@ -25,15 +28,12 @@ def span(call: Call[Any]) -> contextlib.AbstractContextManager[Mapping[str, str]
 
 @contextlib.contextmanager
 def _recorded(call: Call[Any]) -> Iterator[Mapping[str, str] | None]:
-    assert _tracer is not None
     path = call.path.partition("?")[0]
     attributes = {"http.request.method": call.method, "url.path": path, "messaging.system": "topics"}
-    with _tracer.start_as_current_span(
-        f"{call.method} {path}", kind=trace.SpanKind.CLIENT, attributes=attributes
-    ) as it:
+    with _tracer.start_as_current_span(f"{call.method} {path}", kind=_CLIENT, attributes=attributes) as it:
         if not it.is_recording():
             yield None
             return
         headers: dict[str, str] = {}
-        inject(headers)
+        _inject(headers)
         yield headers

@@ -238,7 +238,7 @@ class Watching(Generic[Item_co]):
             body["match"] = options["tag"]
         for name in ("node", "consistency", "include_meta"):
             if name in options:
-                body[name] = options[name]
+                body[name] = options.get(name)
         return body
 
     async def _read(self, stream: ByteStream, items: list[Any]) -> None:
