@@ -108,6 +108,7 @@ STREAM_INPUT_BYTES_MAX = 64 * KIB  # what the client of a stream may send behind
 STREAM_CLOSE_TIMEOUT_S = 5.0
 SHUTDOWN_GRACE_S = 10.0
 LISTEN_DELAY_S = 0.5
+LOCK_RETRY_S = 0.2
 
 # Paths whose route is known without looking: each is at most a URL long.
 ROUTES_REMEMBERED_MAX = 1024
@@ -122,6 +123,7 @@ WAL_SYNC_INTERVAL_MS = 50
 WAL_WRITE_GAP_MS = 20  # at 5, single-record writes of class disk were 5 % fewer
 WAL_QUEUE_WRITES_MAX = 65_536
 WAL_QUEUE_BYTES_MAX = 256 * MIB
+WAL_CUT_INTERVAL_S = 0.1  # how often the lsns of all shards are noted together, for backups
 CHECKPOINT_POLL_S = 0.25
 CHECKPOINT_INTERVAL_S = 30.0
 CHECKPOINT_SEAL_INTERVAL_S = 5.0  # each second, single-record writes of class disk were a fifth slower
@@ -139,6 +141,10 @@ DESCRIPTORS_MIN = 256
 DESCRIPTORS_RESERVED = 128  # for the log, checkpoints, the cold tier, the interpreter: files that come and go
 DESCRIPTORS_SPARE = 16  # of them, kept open to be let go when there are no others
 DESCRIPTORS_PER_SEGMENT = 4  # a map holds one: records, index, tags, texts
+
+# Backups
+BACKUP_POLL_S = 0.02
+BACKUP_POLLS_MAX = 1500  # a running server that notes nothing for so long is starting, stopping or stuck
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64

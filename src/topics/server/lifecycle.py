@@ -17,6 +17,7 @@ from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
 from topics.server.port_file import write_port_file
 from topics.server.settings import Settings, require_host
+from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
 from topics.version import VERSION
 
@@ -50,7 +51,12 @@ async def _serve(settings: Settings) -> None:
     _warn(settings)
     listener = await _bind(server, loop, descriptors.backlog)
     try:
-        server.store.acquire()
+        try:
+            server.store.acquire()
+        except DirectoryInUse:
+            # A backup that looks whether anybody is here holds it for an instant.
+            await asyncio.sleep(limits.LOCK_RETRY_S)
+            server.store.acquire()
         recovery = asyncio.create_task(_recover(server))
         try:
             # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
@@ -70,7 +76,13 @@ async def _serve(settings: Settings) -> None:
 
 async def _run(server: Server, stop: asyncio.Event) -> None:
     """Serves until asked to stop, then lets what is in flight finish."""
-    work = (_expire_records(server), server.store.checkpointer.run(), server.pressure.run(), server.vital_signs.run())
+    work = (
+        _expire_records(server),
+        _note_cuts(server),
+        server.store.checkpointer.run(),
+        server.pressure.run(),
+        server.vital_signs.run(),
+    )
     tasks = [asyncio.create_task(each) for each in work]
     await _first_of(stop, tasks)
     log.info("stopping: requests in flight may finish")
@@ -167,3 +179,10 @@ async def _expire_records(server: Server) -> None:
             if error.message != told:
                 log.error("expired records could not be let go, trying again every second: %s", error.message)
                 told = error.message
+
+
+async def _note_cuts(server: Server) -> None:
+    """Says how far all shards of the log are at one instant: a backup copies up to there."""
+    while True:
+        server.store.note_cut()
+        await asyncio.sleep(limits.WAL_CUT_INTERVAL_S)

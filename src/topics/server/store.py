@@ -36,6 +36,7 @@ from topics.storage.recovery import Recovered, Recovery, read_tail
 from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
+from topics.storage.wal_positions import TO_ITS_END, WalPositions, shard_names
 from topics.storage.wal_writer import ShardWriter, wal_files
 
 log = logging.getLogger("topics.store")
@@ -87,6 +88,7 @@ class Store:
         )
         self._segments = Segments(disk, self._root, settings.cold_dir, segments_open_max, limits.COLD_LOADED_BYTES_MAX)
         self._heads = Heads(disk, paths.meta_dir(self._root))
+        self._positions = WalPositions(disk, self._root)
         self.recovery: RecoveryReport | None = None
         """Known once it is over."""
         self._locks: list[Lock] = []
@@ -96,7 +98,15 @@ class Store:
         )
 
     def acquire(self) -> None:
-        """Makes the directories if they are not there, and takes them for this process. Raises `ColdTierNotOurs`."""
+        """Makes the directories if they are not there, and takes them for this process. Raises `ColdTierNotOurs` or
+        `DirectoryInUse`, having taken nothing."""
+        try:
+            self._acquire()
+        except BaseException:
+            self.release()
+            raise
+
+    def _acquire(self) -> None:
         with _usable("TOPICS_DATA_DIR", self._root):
             self._disk.make_dir(self._root)
             self._locks.append(self._disk.lock(paths.lock_path(self._root)))
@@ -194,12 +204,13 @@ class Store:
                 # Until that is durable, only this remembers what was lost.
                 seen[each.topic_id] = max(seen[each.topic_id], each.head_seq)
         self._heads.create(seen)
-        names = self._shard_names()
+        names = shard_names(self._settings.wal_shards)
         self._journal.open(
             [self._open_shard(number, name, recovered) for number, name in enumerate(names)],
             self._heads,
             [topic.topic_id for topic in self._engine.topics if topic.exchange],
         )
+        self._positions.create(recovered.start + 1, [shard.writer.synced_lsn for shard in self._journal.shards])
         # Behind the log, which says by now that there was this start: the cold tier is never ahead of it.
         self._tiers.cold.claim(recovered.start + 1, self._new_id)
         checkpoints = Checkpoints(
@@ -236,8 +247,15 @@ class Store:
     def release(self) -> None:
         """Another process may have the directory."""
         self._heads.close()
-        for lock in reversed(self._locks):
-            lock.release()
+        self._positions.close()
+        while self._locks:
+            self._locks.pop().release()
+
+    def note_cut(self) -> None:
+        """For a backup: how far each shard of the log is at this instant."""
+        self._positions.note_cut(
+            [shard.submitted_lsn if shard.failure is None else TO_ITS_END for shard in self._journal.shards]
+        )
 
     @property
     def wal_backlog_share(self) -> float:
@@ -252,7 +270,7 @@ class Store:
     @property
     def read_only_shards(self) -> list[tuple[str, DiskFailed]]:
         """Those a failed disk has stopped, and what it said."""
-        shards = zip(self._shard_names(), self._journal.shards, strict=False)
+        shards = zip(shard_names(self._settings.wal_shards), self._journal.shards, strict=False)
         return [(name, shard.failure) for name, shard in shards if shard.failure is not None]
 
     def wal_metrics(self) -> WalMetrics:
@@ -279,10 +297,6 @@ class Store:
         identity.write_id(self._disk, self._root, server_id)
         return server_id
 
-    def _shard_names(self) -> list[str]:
-        count = self._settings.wal_shards
-        return [""] if count == 1 else [paths.shard_name(number) for number in range(count)]
-
     def _open_shard(self, number: int, name: str, recovered: Recovered) -> CommitThread[Commit]:
         first_lsn = recovered.shards[name].next_lsn if name in recovered.shards else 0
         directory = paths.shard_path(self._root, name)
@@ -296,6 +310,7 @@ class Store:
             write_gap_ms=limits.WAL_WRITE_GAP_MS,
             queue_writes_max=limits.WAL_QUEUE_WRITES_MAX,
             queue_bytes_max=limits.WAL_QUEUE_BYTES_MAX,
+            note_synced=self._positions.noting_synced(number),
         )
 
     def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:

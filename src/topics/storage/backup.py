@@ -1,34 +1,38 @@
 """Copies a data directory into a new one that a server can be started on, while another server goes on writing.
 
-Nothing is asked of that server. What is relied on is the order of its writes (`checkpoint.py`, `wal_writer.py`):
+What is relied on is the order of that server's writes (`checkpoint.py`, `wal_writer.py`), and that it notes every 100
+ms how far all shards of its log are at one instant: a *cut* (`wal_positions.py`).
 
     1. read the newest snapshot, N             it says which segments, and from which lsns on the WAL, belong to it
     2. copy the segments of N                  each up to the length N knows
-    3. copy the WAL of N's shards              from the file that holds N's lsn on, whole batches only; first the shard
-                                               of the topics that exchange records
-    4. look whether N is still there           if not, begin again with the newer one
-    5. write N anew, its segments all hot; sync; check the copy like `topics verify`; give it its name
+    3. wait for a cut                          noted since the copy began, and not before N was
+    4. copy the WAL of N's shards              from the file that holds N's lsn on, up to the lsn of the cut
+    5. look whether N is still there           if not, begin again with the newer one
+    6. write N anew, its segments all hot; sync; check the copy like `topics verify`; give it its name
+
+Without a server (nobody holds LOCK) there is no cut: the log is copied up to its end, as a start would read it. Should
+one start meanwhile, the copy begins again.
 
 Why the copy is a state the server was in:
 
+- *It is one instant, of all topics.* N is one instant of the log, and so is the cut: below its lsns is everything that
+  was handed over before it, in whatever shard, and nothing that came later. A job that moves is in one topic; what was
+  written after something else was seen is never there without that. Should the server be killed, or started anew,
+  before the log has reached the cut, the copy begins again.
 - *Nothing N needs was removed meanwhile.* Segments that only N points to, and WAL files that only N needs, are
-  removed after snapshot N + 2 is saved, and saving that removes N first. So if N is there at step 4, everything was.
+  removed after snapshot N + 2 is saved, and saving that removes N first. So if N is there at step 5, everything was.
   (A start may remove segments earlier: then a file is missing here, and that begins again, too.)
-- *Nothing acknowledged before the copy is missing.* A synced write is in its WAL file before it is acknowledged, and
-  files are listed after the copy began. Only what was written since may be cut: each file is read once, front to
-  back, and ends at its last whole batch. A batch seen with a hole in it (the reader was overtaken) with a sync mark
-  behind looks like corruption; frames never change once written, so that is read again, and a hole that stays is one.
+- *Nothing acknowledged before the copy is missing*, of whatever class: the cut was noted later.
+- *A reader that is overtaken sees holes.* Each file is read once, front to back. A batch seen with a hole in it with a
+  sync mark behind looks like corruption; frames never change once written, so that is read again, and a hole that stays
+  is one.
 - *Nothing deleted comes back, nothing is deleted that neither N nor the log says.* Up to N's length a segment changes
   only in delete bytes. What N has as deleted it lists, or the byte was set before N was saved, so before step 2. A byte
-  set later is one of those N lists: the first that N does not list are set after snapshot N + 2 is saved, and step 4
+  set later is one of those N lists: the first that N does not list are set after snapshot N + 2 is saved, and step 5
   sees that. What was deleted since N is in the log.
-- *A record that goes from one topic to another is in one of them.* Topics that exchange records (routers, dead letters)
-  have all their operations in one shard, and of a shard the copy is everything up to some frame: of both topics what
-  they were at one instant.
-- *A topic's operations stay in order, with none left out.* They are all in one shard. A topic that enters the shard of
-  those that exchange records has everything before that durable in its old shard; that one is copied later, so all of
-  it is in the copy. After a start with another shard count they are in other shards; such a start saves a snapshot with
-  other shard names before it takes a write: step 4 sees that, and begins again.
+- *A topic's operations stay in order, with none left out.* They are all in one shard, and when a topic changes to the
+  shard of those that exchange records, everything before that is below the cut as well. A start with another shard
+  count saves a snapshot with other shard names before it takes a write: step 5 sees that, and begins again.
 
 Beginning again keeps the sealed segments that were copied, so a copy slower than the checkpoints comes to an end. Of
 a kept one the delete bytes may be stale. Bytes are only ever set, so it is as N has it exactly when, without those N
@@ -44,10 +48,13 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from topics import limits
+from topics.clock import pause
 from topics.model.image import SegmentImage, TopicImage
 from topics.storage import identity, paths, snapshot
 from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
 from topics.storage.findings import Finding, Severity
+from topics.storage.frame import CHECKPOINT_MARK
 from topics.storage.fs import Disk, write_file
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
@@ -57,6 +64,7 @@ from topics.storage.tiers import Tiers
 from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
 from topics.storage.wal_mark import find_sync_mark, sync_mark
+from topics.storage.wal_positions import Cut, read_positions
 from topics.storage.wal_reader import scan
 from topics.storage.wal_writer import WalFile, wal_files
 
@@ -66,6 +74,9 @@ _SYNC_MARK_BYTES_MAX = len(sync_mark(2**63))
 
 Progress = Callable[[int, int], None]
 """Called now and then with the bytes copied so far and the bytes to copy."""
+
+Pause = Callable[[float], None]
+"""Lets so many seconds pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +95,12 @@ class _Overtaken(Exception):
 
 
 def back_up(
-    disk: Disk, root: str, cold_root: str, target: str, progress: Progress = lambda done, total: None
+    disk: Disk,
+    root: str,
+    cold_root: str,
+    target: str,
+    progress: Progress = lambda done, total: None,
+    wait: Pause = pause,
 ) -> BackupResult:
     """Copies `root` (and what it has in `cold_root`) to `target`, sound and durable when it returns.
 
@@ -103,7 +119,7 @@ def back_up(
         lock = disk.lock(paths.lock_path(temporary))
         try:
             disk.sync_dir(temporary)  # so that what is left of an interrupted copy is known for one
-            result = _Copy(disk, root, cold_root, temporary, progress).run()
+            result = _Copy(disk, root, cold_root, temporary, progress, wait).run()
             disk.sync_dir(temporary)
             disk.rename(temporary, target)
             disk.remove(paths.lock_path(target))
@@ -151,9 +167,11 @@ def _clear_left_over(disk: Disk, temporary: str) -> None:
 
 
 class _Copy:
-    def __init__(self, disk: Disk, root: str, cold_root: str, target: str, progress: Progress) -> None:
+    def __init__(self, disk: Disk, root: str, cold_root: str, target: str, progress: Progress, wait: Pause) -> None:
         self._disk = disk
+        self._wait = wait
         self._root = root
+        self._begun_at = self._noted_cut()
         self._source = Tiers(disk, root, cold_root, 0, 0)
         self._cold_root = cold_root
         self._target = target
@@ -171,7 +189,7 @@ class _Copy:
             number, state, images = self._newest()
             try:
                 try:
-                    self._copy(state, images)
+                    self._copy(number, state, images)
                 finally:
                     # Damage may only be called so while everything has to be there.
                     self._check_not_overtaken(number, state)
@@ -221,7 +239,7 @@ class _Copy:
         """What is wrong with the copy is wrong with the file it was made from."""
         return self._root + path.removeprefix(self._target) if path.startswith(f"{self._target}/") else path
 
-    # 1 and 4: the snapshot
+    # 1 and 5: the snapshot
 
     def _newest(self) -> tuple[int, State, list[TopicImage]]:
         directory = paths.meta_dir(self._root)
@@ -241,9 +259,9 @@ class _Copy:
         if is_overtaken(self._disk, self._root, number, state.shards.keys()):
             raise _Overtaken
 
-    # 2 and 3: segments, then the WAL
+    # 2 to 4: segments, then the WAL up to a cut
 
-    def _copy(self, state: State, images: list[TopicImage]) -> None:
+    def _copy(self, number: int, state: State, images: list[TopicImage]) -> None:
         self._total_bytes = sum(segment.data_bytes for image in images for segment in image.segments)
         self._total_bytes += self._copied_bytes - sum(segment.data_bytes for segment in self._sealed.values())
         free_bytes = self._disk.free_bytes(self._target)
@@ -255,8 +273,41 @@ class _Copy:
                     self._copy_segment(image, segment)
         self._disk.remove_tree(paths.wal_dir(self._target))
         self._disk.sync_dir(self._target)
-        for name, from_lsn in sorted(state.shards.items(), key=lambda shard: not paths.is_exchange_shard(shard[0])):
-            self._copy_shard(paths.shard_path(self._root, name), paths.shard_path(self._target, name), from_lsn)
+        cut = self._next_cut(state)
+        for name, from_lsn in state.shards.items():
+            self._copy_shard(name, from_lsn, cut)
+        if cut is None:
+            # Nobody wrote, unless a server has started meanwhile.
+            if self._is_running() or snapshot.numbers(self._disk, paths.meta_dir(self._root))[0] != number:
+                raise _Overtaken
+        elif (now := self._noted_cut()) is not None and now.start != cut.start:
+            raise _Overtaken
+
+    def _next_cut(self, state: State) -> Cut | None:
+        """The first cut that was noted after the copy began, and not before the snapshot. None: nobody is writing."""
+        for _ in range(limits.BACKUP_POLLS_MAX):
+            if not self._is_running():
+                return None
+            cut, begun = self._noted_cut(), self._begun_at
+            if (
+                cut is not None
+                and cut.number
+                and (begun is None or cut[:2] > begun[:2])
+                and all(cut.lsns.get(name, lsn) >= lsn for name, lsn in state.shards.items())
+            ):
+                return cut
+            self._wait(limits.BACKUP_POLL_S)
+        raise BackupFailed(
+            f"{self._root} is locked, but no server there says how far it is: it is starting or stopping, or another "
+            "tool holds the lock. Try again in a minute"
+        )
+
+    def _is_running(self) -> bool:
+        return self._disk.is_locked(paths.lock_path(self._root))
+
+    def _noted_cut(self) -> Cut | None:
+        positions = read_positions(self._disk, self._root)
+        return None if positions is None else positions.cut
 
     def _copy_segment(self, image: TopicImage, segment: SegmentImage) -> None:
         if segment.cold and not self._cold_root:
@@ -283,40 +334,65 @@ class _Copy:
         self._copied_bytes += segment.data_bytes
         self._progress(self._copied_bytes, self._total_bytes)
 
-    def _copy_shard(self, source: str, target: str, from_lsn: int) -> None:
+    def _copy_shard(self, name: str, from_lsn: int, cut: Cut | None) -> None:
+        """Up to the cut, which the log may not have reached yet; without one, up to its end."""
+        source, target = paths.shard_path(self._root, name), paths.shard_path(self._target, name)
+        until_lsn = None if cut is None else cut.lsns.get(name)
+        for _ in range(limits.BACKUP_POLLS_MAX):
+            contents, next_lsn = self._read_shard(source, from_lsn, until_lsn)
+            if until_lsn is None or next_lsn >= until_lsn:
+                break
+            if not self._is_running():
+                raise _Overtaken  # it never will
+            self._wait(limits.BACKUP_POLL_S)
+        else:
+            raise BackupFailed(f"{source} does not grow to lsn {until_lsn}: is its disk stuck? Try again later")
+        self._disk.make_dir(target)
+        for position, (file_name, content) in enumerate(contents):
+            last = position + 1 == len(contents)
+            write_file(self._disk, f"{target}/{file_name}", _closed(content) if last else content)
+            if last:
+                write_file(self._disk, f"{target}/{paths.CURRENT}", f"{file_name}\n".encode())
+        self._disk.sync_dir(target)
+
+    def _read_shard(self, source: str, from_lsn: int, until_lsn: int | None) -> tuple[list[tuple[str, bytes]], int]:
+        """Names and contents of the files from the lsn on, and the lsn after the last frame in them."""
         files = wal_files(self._disk, source)
         begun = [position for position, file in enumerate(files) if file.first_lsn <= from_lsn]
         needed = files[begun[-1] :] if begun else files
-        self._disk.make_dir(target)
+        contents: list[tuple[str, bytes]] = []
+        next_lsn = from_lsn
         for position, file in enumerate(needed):
-            last = position + 1 == len(needed)
-            content = self._read_wal(file, followed=not last)
-            if not content:
-                continue  # torn before its first frame was there
-            name = paths.wal_file_name(file.first_lsn)
-            write_file(self._disk, f"{target}/{name}", content if not last else _closed(content))
-            if last:
-                write_file(self._disk, f"{target}/{paths.CURRENT}", f"{name}\n".encode())
-        self._disk.sync_dir(target)
+            if contents and until_lsn is not None and file.first_lsn >= until_lsn:
+                break
+            content, next_lsn = self._read_wal(file, until_lsn, followed=position + 1 < len(needed))
+            if content:  # else it is torn before its first frame
+                contents.append((paths.wal_file_name(file.first_lsn), content))
+        return contents, max(next_lsn, from_lsn)
 
-    def _read_wal(self, file: WalFile, *, followed: bool) -> bytes:
-        """The file up to its last whole batch. See the module for why it may have to be read again."""
+    def _read_wal(self, file: WalFile, until_lsn: int | None, *, followed: bool) -> tuple[bytes, int]:
+        """The file up to the lsn, or to its last whole batch; and the lsn after that. See the module for why it may
+        have to be read again."""
         bad_at = -1
         while True:
             content = self._disk.read(file.path)
             frames = scan(content, file.path, followed=followed)
+            lsn, end = file.first_lsn, 0
             try:
-                for _ in frames:
-                    pass
+                for frame in frames:
+                    if frame[0] != CHECKPOINT_MARK:
+                        if lsn == until_lsn:
+                            break
+                        lsn += 1
+                    end = frame[8]
             except CorruptFile as error:
                 if error.offset <= bad_at:
                     raise
                 bad_at = error.offset
                 continue
-            assert frames.end is not None, "the scan is over"
-            return content[: frames.end.offset]
+            return content[:end], lsn
 
-    # 5: the rest
+    # 6: the rest
 
     def _finish(self, number: int, state: State, images: list[TopicImage]) -> None:
         needed = {

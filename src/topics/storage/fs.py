@@ -138,6 +138,10 @@ class Disk(Protocol):
         """Take the lock file for this process, or raise `DirectoryInUse`."""
         ...
 
+    def is_locked(self, path: str) -> bool:
+        """Whether a process holds the lock file. Who asks holds it for an instant: `lock` is to be tried twice."""
+        ...
+
 
 def write_file(disk: Disk, path: str, content: bytes, *, unsafe_no_sync: bool = False) -> None:
     """A new file with this content. Its bytes are durable when it returns, its name once the directory is synced."""
@@ -368,6 +372,19 @@ class RealDisk:
     def free_bytes(self, path: str) -> int:
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
+
+    def is_locked(self, path: str) -> bool:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def lock(self, path: str) -> RealLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

@@ -12,8 +12,8 @@ because waking a thread for each of them costs more than the write. They are wri
 synced within `sync_interval_ms` of being written, also when nothing else arrives.
 
 `on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
-once, in the order of submission. After a failure everything not yet durable and everything submitted later
-fails with the same error.
+once, in the order of submission. `note_synced(lsn)` is called on it after each sync. After a failure everything not yet
+durable and everything submitted later fails with the same error.
 
 `submit` and `close` may be called from one other thread.
 """
@@ -81,11 +81,13 @@ class CommitThread(Generic[Ticket]):
         write_gap_ms: int,
         queue_writes_max: int,
         queue_bytes_max: int,
+        note_synced: Callable[[int], None] = lambda lsn: None,
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._on_durable = on_durable
         self._on_failed = on_failed
+        self._note_synced = note_synced
         self._sync_interval_ns = sync_interval_ms * 1_000_000
         self._write_gap_ns = write_gap_ms * 1_000_000
         self._queue_writes_max = queue_writes_max
@@ -254,6 +256,7 @@ class CommitThread(Generic[Ticket]):
     def _sync(self) -> None:
         began_ns = self._clock.monotonic_ns()
         self._writer.sync()
+        self._note_synced(self._writer.synced_lsn)  # first: whoever is told may be gone with the next power cut
         sync_ns = self._clock.monotonic_ns() - began_ns
         self.sync_histogram.add(sync_ns)
         self._report(sync_ns)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from topics.storage import heads, paths, segment_format, segment_tags, snapshot
+from topics.storage import heads, paths, segment_format, segment_tags, snapshot, wal_positions
 from topics.storage.errors import CorruptFile, StorageError, UnknownVersion
 from topics.storage.frame import (
     APPEND,
@@ -48,6 +48,7 @@ class FileKind(StrEnum):
     TAGS = "segment tags"
     SNAPSHOT = "snapshot"
     HEADS = "heads"
+    POSITIONS = "WAL positions"
 
 
 class NotInspectable(StorageError):
@@ -78,6 +79,7 @@ def kind_of(disk: Disk, path: str) -> FileKind:
         (snapshot.MAGIC, FileKind.SNAPSHOT),
         (segment_tags.MAGIC, FileKind.TAGS),
         (heads.MAGIC, FileKind.HEADS),
+        (wal_positions.MAGIC, FileKind.POSITIONS),
     ):
         if magic == known:
             return kind
@@ -105,6 +107,8 @@ def entries(disk: Disk, path: str, kind: FileKind) -> Iterator[Entry]:
             return _tag_entries(disk, path)
         case FileKind.SNAPSHOT:
             return _snapshot_entries(disk, path)
+        case FileKind.POSITIONS:
+            return iter((_positions_entry(disk, path),))
         case FileKind.HEADS:
             return _head_entries(disk, path)
 
@@ -312,6 +316,18 @@ def _head_entries(disk: Disk, path: str) -> Iterator[Entry]:
     yield Entry(0, "heads", fields={"boot_id": found.boot_id.decode("ascii", "replace"), "topics": len(found.slots)})
     for offset, topic_id, seq in found.slots:
         yield Entry(offset, "head", topic_id=topic_id, seq=seq)
+
+
+def _positions_entry(disk: Disk, path: str) -> Entry:
+    found = wal_positions.decode_positions(disk.read(path))
+    if found is None:
+        return Entry(0, "positions", "not a file of WAL positions of a known format")
+    cut = found.cut
+    if cut is None:
+        return Entry(0, "positions", fields={"synced": found.synced})
+    return Entry(
+        0, "positions", fields={"start": cut.start, "cut": cut.number, "lsns": cut.lsns, "synced": found.synced}
+    )
 
 
 def _flag_names(flags: int) -> str:

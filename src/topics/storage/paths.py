@@ -4,6 +4,7 @@
     <root>/meta/snapshot.0007.bin                  metadata snapshots, numbered
     <root>/meta/id                                 tells this directory from every other
     <root>/meta/heads                              last seqs given out, for after a killed process
+    <root>/meta/wal                                how far the shards of the WAL are
     <root>/meta/cold                               the id of its cold tier
     <cold root>/OWNER                              whose cold tier it is; also in each topic's directory there
     <root>/wal/[shard-NN/]wal-<16 digits>.log      named by the first lsn in it; one shard lives flat in wal/
@@ -51,6 +52,10 @@ def meta_dir(root: str) -> str:
 
 def id_path(root: str) -> str:
     return f"{meta_dir(root)}/id"
+
+
+def positions_path(root: str) -> str:
+    return f"{meta_dir(root)}/wal"
 
 
 def cold_id_path(root: str) -> str:

@@ -23,6 +23,7 @@ from topics.storage.operation_codec import batch_of, operations_of
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.state import decode_state
 from topics.storage.tiers import Tiers
+from topics.storage.wal_positions import read_positions
 from topics.storage.wal_replay import ShardReplay, TornTail, WalPiece
 
 
@@ -107,6 +108,7 @@ class Recovery:
                 elif isinstance(operation, RouterPut):
                     next_id = max(next_id, operation.router_id + 1)
                 self._target.apply(operation)
+        self._check_ends()
         frames = sum(replay.frame_count for replay in self._replays.values())
         return Recovered(
             snapshot_number=number,
@@ -144,6 +146,12 @@ class Recovery:
                     self._progress(sum(each.read_bytes for each in self._replays.values()) / total)
         except msgspec.DecodeError as error:
             raise UnknownVersion(piece.path, f"an operation that cannot be read: {error}") from error
+
+    def _check_ends(self) -> None:
+        """A log that ends below what is known to be synced has lost durable frames, however its end looks."""
+        positions = read_positions(self._disk, self._root)
+        for name, replay in self._replays.items():
+            replay.check_end(0 if positions is None else positions.synced.get(name, 0))
 
     def _check_segments(self, image: TopicImage) -> None:
         """Every segment has to be there and as long as it should be."""

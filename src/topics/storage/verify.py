@@ -29,6 +29,7 @@ from topics.storage.segment_reader import SegmentReader
 from topics.storage.state import State, decode_state
 from topics.storage.verify_topic import TopicCheck, TopicSummary, check_bytes
 from topics.storage.verify_wal import ShardCheck, WalSummary
+from topics.storage.wal_positions import read_positions
 from topics.storage.wal_writer import shard_names, wal_files
 
 Progress = Callable[[int, int], None]
@@ -44,6 +45,7 @@ class ShardDue:
     directory: str
     from_lsn: int | None
     heads: Mapping[int, int]
+    synced_lsn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def check_shard(disk: Disk, due: ShardDue) -> Checked:
     findings, checked = Findings(), Checked(wal=WalSummary())
     assert checked.wal is not None
     advanced: list[int] = []
-    ShardCheck(disk, due.directory, due.from_lsn, due.heads, findings, checked.wal, advanced.append).run()
+    ShardCheck(
+        disk, due.directory, due.from_lsn, due.heads, findings, checked.wal, advanced.append, due.synced_lsn
+    ).run()
     return _checked(checked, findings, advanced)
 
 
@@ -188,9 +192,15 @@ class _Verification:
         self._total_bytes = sum(segment.data_bytes for segment in (kept | needed).values())
         self._total_bytes += sum(self._wal_bytes(name) for name in shards)
         heads = {image.topic_id: image.head_seq for image in images}
+        positions = read_positions(self._disk, self._root)
         wal = self._check_wal(
             [
-                ShardDue(paths.shard_path(self._root, name), state.shards.get(name) if number else 0, heads)
+                ShardDue(
+                    paths.shard_path(self._root, name),
+                    state.shards.get(name) if number else 0,
+                    heads,
+                    0 if positions is None else positions.synced.get(name, 0),
+                )
                 for name in shards
             ]
         )

@@ -30,7 +30,7 @@ class WalSummary:
 
 class ShardCheck:
     """`from_lsn`: the first lsn that is not in the snapshot, None for a shard the snapshot does not know.
-    `heads`: the last seq of each topic in the snapshot."""
+    `heads`: the last seq of each topic in the snapshot. `synced_lsn`: every frame below it was synced."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class ShardCheck:
         findings: Findings,
         summary: WalSummary,
         advance: Callable[[int], None],
+        synced_lsn: int = 0,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -49,6 +50,7 @@ class ShardCheck:
         self._findings = findings
         self._summary = summary
         self._advance = advance
+        self._synced_lsn = synced_lsn
         self._last_seqs: dict[int, int] = {}
 
     def run(self) -> None:
@@ -63,6 +65,11 @@ class ShardCheck:
             if due is not None and file.first_lsn != due:
                 self._findings.problem(file.path, 0, f"it begins at lsn {file.first_lsn} where {due} is due")
             due = self._check_file(file, followed=position + 1 < len(files))
+        known = max(self._synced_lsn, self._from_lsn or 0)
+        if files and due is not None and due < known:
+            self._findings.problem(
+                files[-1].path, 0, f"the log ends before lsn {due}, and frames up to {known - 1} were synced"
+            )
 
     def _check_file(self, file: WalFile, *, followed: bool) -> int | None:
         """The lsn after its last frame; None when that cannot be told."""

@@ -46,7 +46,11 @@ def parse_file_mark(body: bytes, path: str) -> FileMark:
 
 
 def sync_mark(synced_bytes: int) -> bytes:
-    return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, b'{"synced_bytes":%d}' % synced_bytes)
+    return control_frame(FrameKind.CHECKPOINT_MARK, 0, 0, 0, sync_mark_body(synced_bytes))
+
+
+def sync_mark_body(synced_bytes: int) -> bytes:
+    return b'{"synced_bytes":%d}' % synced_bytes
 
 
 _PREFIX = sync_mark(0)[LENGTH_BYTES:DATA_LEN_AT]

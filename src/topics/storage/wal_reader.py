@@ -6,7 +6,8 @@ How a file may end, and what each means:
 - torn: bad bytes with no sync mark after them were never synced, nobody was promised them: cut there.
   Pages of an unsynced write reach the disk in any order, so good frames may follow the bad one; they go too.
   A batch whose last frame is missing is torn at its first frame;
-- corrupt: bad bytes followed anywhere by a valid sync mark were once durable: `CorruptFile`, never a cut.
+- corrupt: a sync mark that names another offset than its own: bytes before it are gone, or were put in. And
+  bad bytes followed anywhere by a valid sync mark were once durable: `CorruptFile`, never a cut.
   So is any bad byte in a file that another file follows, because a file is synced before the next is begun,
   and a bad first frame, because a file gets its name only after its first frame was synced;
 - of another version: the file mark or a frame type is intact but unknown: `UnknownVersion`.
@@ -30,7 +31,7 @@ from topics.storage.frame import (
     start_of,
 )
 from topics.storage.fs import MappedBytes
-from topics.storage.wal_mark import FileMark, file_mark, find_sync_mark, parse_file_mark
+from topics.storage.wal_mark import FileMark, file_mark, find_sync_mark, parse_file_mark, sync_mark_body
 
 __all__ = ["Frame"]
 
@@ -92,8 +93,11 @@ class WalScan:
             self.mark = parse_file_mark(frame[7], self._path)
         elif not 1 <= kind <= FRAME_KIND_MAX:
             raise UnknownVersion(self._path, f"frame type {kind} at byte {offset}")
-        elif kind == CHECKPOINT_MARK and batch_open:
-            raise CorruptFile(self._path, offset, "a mark where a batch should go on")
+        elif kind == CHECKPOINT_MARK:
+            if batch_open:
+                raise CorruptFile(self._path, offset, "a mark where a batch should go on")
+            if frame[7] != sync_mark_body(offset):
+                raise CorruptFile(self._path, offset, "a mark that belongs elsewhere: what was before it is gone")
 
     def _ending(self, stop: BadFrame, kept: int) -> End:
         buffer, path, offset = self._buffer, self._path, stop.offset

@@ -43,6 +43,8 @@ class ShardReplay:
         self._from_lsn = from_lsn
         self._files = self._files_needed(wal_files(disk, directory))
         self.next_lsn = from_lsn
+        self._end: TornTail | None = None  # of the last file
+        self._end_lsn = 0
         self.torn: TornTail | None = None
         self.total_bytes = sum(disk.size(file.path) for file in self._files)
         self.read_bytes = 0
@@ -63,6 +65,18 @@ class ShardReplay:
             frames = self._file_frames(file, followed=position + 1 < len(self._files))
             found.append(WalPiece(start, file.path, frames))
         return found
+
+    def check_end(self, synced_lsn: int) -> None:
+        """Call once everything was read. `synced_lsn`: every frame below it is known to have been synced, as every
+        frame in the snapshot is."""
+        due = max(synced_lsn, self._from_lsn)
+        if self._end is not None and self._end_lsn < due:
+            raise CorruptFile(
+                self._end.path,
+                self._end.offset,
+                f"the log ends here, before frame {self._end_lsn} of its shard, and frames up to {due - 1} were synced"
+                + (f": {self._end.reason}" if self._end.reason else ""),
+            )
 
     def repair(self) -> None:
         """Cut off the torn tail the replay found, if any, for good."""
@@ -106,5 +120,7 @@ class ShardReplay:
         self.next_lsn = max(lsn, self._from_lsn)
         self.read_bytes += len(buffer)
         end = frames.end
+        if end is not None:
+            self._end, self._end_lsn = TornTail(file.path, end.offset, end.detail), lsn
         if end is not None and end.reason is EndReason.TORN:
             self.torn = TornTail(file.path, end.offset, end.detail)

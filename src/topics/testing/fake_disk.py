@@ -241,14 +241,15 @@ class _Mutation:
 class FakeDisk:
     """See the module and `topics.storage.fs.Disk`."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: _Tree | None = None, boots: int = 1) -> None:
+        """An empty disk; or, after `boots` starts of the machine, one with these names on it."""
         self.mutating_calls = 0
         self.write_calls: list[int] = []
         self.stopped = False
         self.locked: set[str] = set()
-        self._tree = _Tree()
+        self._tree = tree or _Tree()
         self._faults: dict[int, _Fault] = {}
-        self._boots = 1
+        self._boots = boots
 
     # Faults
 
@@ -288,14 +289,13 @@ class FakeDisk:
             inode = names[name]
             if id(inode) not in survivors:
                 survivors[id(inode)] = _settled(_survivor(inode, choice))
-        return self._restarted({name: survivors[id(inode)] for name, inode in names.items()}, directories)
+        kept = {name: survivors[id(inode)] for name, inode in names.items()}
+        return FakeDisk(_Tree(kept, directories), self._boots + 1)
 
     def crash_keep_all(self) -> "FakeDisk":
         """What a restart after a killed process finds: every byte and name."""
         names = {name: _settled(inode.content) for name, inode in self._tree.names.items()}
-        after = self._restarted(names, self._tree.directories)
-        after._boots = self._boots
-        return after
+        return FakeDisk(_Tree(names, self._tree.directories), self._boots)
 
     def crash_drop_all(self) -> "FakeDisk":
         """What a restart after the worst power cut finds: only what was made durable."""
@@ -304,13 +304,7 @@ class FakeDisk:
             if isinstance(entry, _TreeMove):
                 directories = {_moved(name, entry.target, entry.source) for name in directories}
         names = {name: _settled(inode.durable) for name, inode in self._tree.durable.items()}
-        return self._restarted(names, directories)
-
-    def _restarted(self, names: dict[str, _Inode], directories: set[str]) -> "FakeDisk":
-        after = FakeDisk()
-        after._boots = self._boots + 1
-        after._tree = _Tree(names, directories)
-        return after
+        return FakeDisk(_Tree(names, directories), self._boots + 1)
 
     def dump(self) -> dict[str, bytes]:
         """Every file as a reader sees it now."""
@@ -403,6 +397,9 @@ class FakeDisk:
     def free_bytes(self, path: str) -> int:
         self._tree.check_directory(_clean(path))
         return FREE_BYTES
+
+    def is_locked(self, path: str) -> bool:
+        return _clean(path) in self.locked
 
     def lock(self, path: str) -> FakeLock:
         path = _clean(path)

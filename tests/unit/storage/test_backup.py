@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from topics.engine.queues import Claimer
 from topics.model.record import NewRecord
-from topics.storage import paths
-from topics.storage.backup import ATTEMPTS_MAX, back_up, restore
+from topics.storage import backup, paths
+from topics.storage.backup import ATTEMPTS_MAX, BackupResult, restore
 from topics.storage.errors import BackupFailed, CorruptFile, DirectoryInUse, DiskFailed, NoDataDirectory, TargetNotEmpty
-from topics.storage.fs import MappedBytes, RealDisk
+from topics.storage.fs import Disk, MappedBytes, RealDisk
 from topics.storage.verify import verify_directory
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
@@ -52,6 +52,29 @@ class WatchedDisk(FakeDisk):
             self.before_read = tell
 
 
+RUNNING: list[SimulatedServer] = []
+"""Those of the current test, the last one to be started last."""
+
+
+@pytest.fixture(autouse=True)
+def none_runs() -> None:
+    RUNNING.clear()
+
+
+def back_up(
+    disk: Disk, root: str, cold_root: str, target: str, meanwhile: Callable[[], None] = lambda: None
+) -> BackupResult:
+    """While the copy waits, the loop and the log of the server go on; `meanwhile` is what happens in between."""
+
+    def wait(seconds: float) -> None:
+        server = RUNNING[-1]
+        server.store.note_cut()
+        meanwhile()
+        server.step()
+
+    return backup.back_up(disk, root, cold_root, target, wait=wait)
+
+
 def tagged(*tags: str) -> list[NewRecord]:
     return [NewRecord(Raw(b'"%d"' % number), tag=tag) for number, tag in enumerate(tags)]
 
@@ -70,6 +93,8 @@ def started(
         hot_retain_segments=1,
     )
     server.start()
+    if data_dir == DATA_DIR:
+        RUNNING.append(server)
     return server
 
 
@@ -263,6 +288,109 @@ def test_a_job_that_moves_meanwhile_is_in_one_topic_of_the_copy(wal_shards: int,
     assert point > 5
 
 
+ORDERED = ("a", "b", "c", "d")
+
+
+def write_in_order(server: SimulatedServer, number: int) -> None:
+    """A record to each topic, one after the other: whoever has seen one knows that those before it are there."""
+    for topic in ORDERED:
+        server.write(topic, [NewRecord(Raw(b"%d" % number))])
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+@pytest.mark.parametrize("checkpoint_every", [3, 1000])
+def test_a_copy_is_one_instant_of_all_shards(durability: str, checkpoint_every: int) -> None:
+    """Unrelated topics, each in a shard of its own as far as there are so many."""
+    disk = WatchedDisk()
+    server = started(disk, wal_shards=4)
+    for topic in ORDERED:
+        server.put(topic, {"durability": durability})
+    shards = {server.journal.lane(server.engine.topic(topic).topic_id) for topic in ORDERED}
+    assert len(shards) > 1, "the topics are all in one shard, and prove nothing"
+    write_in_order(server, 0)
+    server.checkpoint()
+    seen = 0
+
+    def go_on(path: str = "") -> None:
+        nonlocal seen
+        seen += 1
+        if seen < 100:
+            server.write(ORDERED[seen % 4], [NewRecord(Raw(b"%d" % seen))])
+            if seen % checkpoint_every == 0:
+                server.checkpoint()
+
+    disk.before_read = go_on
+    back_up(disk, DATA_DIR, "", TARGET, meanwhile=go_on)
+    disk.before_read = lambda path: None
+    assert seen > 10
+    found = readings(restored(disk))
+    numbers = sorted(json.loads(text)["data"] for reading in found.values() for text in reading.records.values())
+    in_order = [0, 0, 0, *range(max(numbers) + 1)]
+    assert numbers == in_order, "a record is there and one written before it is not"
+
+
+def test_what_was_acknowledged_before_the_copy_began_is_in_it_also_what_no_file_had_yet() -> None:
+    disk = FakeDisk()
+    server = started(disk, wal_shards=3)
+    for topic in ORDERED:
+        server.put(topic, {"durability": "disk"})
+        server.write(topic, 1)
+    server.lazy = True
+    write_in_order(server, 7)
+    assert server.journal.shards[0].writer.next_lsn < server.journal.shards[0].submitted_lsn
+    back_up(disk, DATA_DIR, "", TARGET)
+    for topic, found in readings(restored(disk)).items():
+        assert sorted(found.records) == [1, 2], topic
+
+
+def test_a_server_that_is_killed_before_it_has_written_a_cut_is_copied_as_it_is_then() -> None:
+    disk = FakeDisk()
+    server = started(disk, wal_shards=3)
+    for topic in ORDERED:
+        server.write(topic, 1, config=FSYNC)
+    server.lazy = True
+
+    handed = server.hand_over("a", 1)
+    assert handed.commit is not None
+    waits = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        server.store.note_cut()
+        if waits == 3:
+            disk.locked.clear()
+
+    result = backup.back_up(disk, DATA_DIR, "", TARGET, wait=wait)
+    assert result.attempts == 2
+    assert {topic: found.head_seq for topic, found in readings(restored(disk)).items()} == dict.fromkeys(ORDERED, 1)
+
+
+def test_a_locked_directory_whose_holder_says_nothing_is_not_copied() -> None:
+    disk = FakeDisk()
+    with_history(disk)
+    with pytest.raises(BackupFailed, match="starting or stopping"):
+        backup.back_up(disk, DATA_DIR, "", TARGET, wait=lambda seconds: None)
+    assert not any(name.startswith(TARGET) for name in disk.dump())
+
+
+def test_a_start_while_a_stopped_directory_is_copied_begins_the_copy_again() -> None:
+    disk = WatchedDisk()
+    with_history(disk).stop()
+    servers: list[SimulatedServer] = []
+
+    def start(path: str) -> None:
+        if not servers and path.startswith(f"{DATA_DIR}/wal"):
+            servers.append(started(disk))
+            servers[0].write("orders", tagged("y"))
+
+    disk.before_read = start
+    result = back_up(disk, DATA_DIR, "", TARGET)
+    disk.before_read = lambda path: None
+    assert result.attempts == 2
+    assert readings(restored(disk)) == readings(servers[0])
+
+
 def test_a_server_that_never_rests_is_copied_in_the_end() -> None:
     """A checkpoint at every read: sealed segments that were copied need not be copied again."""
     disk = WatchedDisk()
@@ -452,6 +580,7 @@ def test_on_a_real_disk_only_the_owner_may_read_a_backup(tmp_path: Path) -> None
     disk, root, target = RealDisk(), str(tmp_path / "data"), str(tmp_path / "backup")
     server = SimulatedServer(disk, FakeClock(), data_dir=root, segment_events_max=4)
     server.start()
+    RUNNING.append(server)
     server.write("orders", 6, config=FSYNC)
     server.checkpoint()
     os.mkdir(target)

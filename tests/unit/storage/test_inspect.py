@@ -166,6 +166,11 @@ def test_a_snapshot_shows_topics_and_segments() -> None:
     assert "checksum" in dump(disk, path)[0].wrong
 
 
+def test_how_far_the_log_is_is_shown() -> None:
+    (found,) = dump(directory(), f"{DATA_DIR}/meta/wal")
+    assert (found.kind, found.wrong, list(found.fields)) == ("positions", "", ["synced"])
+
+
 def test_heads_are_shown() -> None:
     found = dump(directory(), f"{DATA_DIR}/meta/heads")
     assert [(entry.kind, entry.topic_id, entry.seq) for entry in found] == [("heads", 0, 0), ("head", 1, 5)]
