@@ -14,7 +14,7 @@ from msgspec.json import encode
 from topics.api.auth import ANYBODY, Key, KeyStore
 from topics.api.call import Call
 from topics.api.error_mapping import is_internal, render_error, render_internal_error
-from topics.api.http import JSON, Request, Response
+from topics.api.http import JSON, Request, Response, Waiting
 from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Phase, Readiness
@@ -100,7 +100,24 @@ class ApiApplication:
                 timings[(duration_ns >> SHIFT).bit_length()] += 1
                 timings[SUM] += duration_ns
             return answer if call.warnings is None else _warned(answer, call)
+        if isinstance(answer, Waiting):
+            return self._waited(route, call, answer)
         return self._in_flight.holding(call.key, self._finish(route, call, answer))
+
+    def _waited(self, route: Route, call: Call, answer: Waiting) -> Waiting:
+        """The answer that waits for a commit, with all that is done to one, and its slot held until then."""
+        self._in_flight.enter(call.key)
+
+        def finish() -> Response:
+            try:
+                response = answer.result()
+            except TopicsError as error:
+                response = self._refusal(call.request, error)
+            except Exception:
+                response = self._failure(call.request)
+            return self._finished(route, call, response)
+
+        return Waiting(answer.commit, finish, lambda: self._in_flight.leave(call.key))
 
     def _timed(self, timings: RouteTimings, request: Request, response: Response) -> Response:
         timings.add(response.status, self._clock.monotonic_ns() - request.received_ns)
@@ -156,6 +173,9 @@ class ApiApplication:
             response = self._refusal(call.request, error)
         except Exception:
             response = self._failure(call.request)
+        return self._finished(route, call, response)
+
+    def _finished(self, route: Route, call: Call, response: Response) -> Response:
         response = _warned(self._timed(route.timings, call.request, response), call)
         return self._sites.share(call.request.headers, response)
 

@@ -5,11 +5,13 @@ never sees a socket. An answer that has no end, or is not HTTP, is a `Streaming`
 application hands the connection to an owner, which from then on talks to its `Channel`.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from topics.delivery.commits import settled
+from topics.engine.journal import Commit
 from topics.errors import TopicsError
 
 JSON = b"application/json"
@@ -41,6 +43,38 @@ class Response(Struct, gc=False):
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Waiting:
+    """An answer that is there once `commit` is done, and then takes one plain call: no task, no future. Whoever can
+    wait may await it instead."""
+
+    __slots__ = ("_make", "_on_end", "commit")
+
+    def __init__(self, commit: Commit, make: Callable[[], Response], on_end: Callable[[], None] | None = None) -> None:
+        """`on_end` is called once: when the answer is taken, or when nobody waits for it any more."""
+        self.commit = commit
+        self._make = make
+        self._on_end = on_end
+
+    def result(self) -> Response:
+        """The answer, once the commit is done."""
+        self.drop()
+        return self._make()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        if self._on_end is not None:
+            on_end, self._on_end = self._on_end, None
+            on_end()
+
+    def __await__(self) -> Generator[Any, Any, Response]:
+        try:
+            yield from settled(self.commit).__await__()
+        except BaseException:
+            self.drop()
+            raise
+        return self.result()
 
 
 class Channel(Protocol):
@@ -148,8 +182,8 @@ class Application(Protocol):
         """Called with the headers alone, before a large body is read: a refusal, or None to read on."""
         ...
 
-    def handle(self, request: Request) -> Response | Coroutine[Any, Any, Response]:
-        """Answers at once, or with a coroutine when the answer has to wait."""
+    def handle(self, request: Request) -> Response | Waiting | Coroutine[Any, Any, Response]:
+        """Answers at once, or has the answer waited for: until a commit is done, or until a coroutine is."""
         ...
 
     def refuse(self, error: TopicsError, request_id: str) -> Response:

@@ -11,7 +11,7 @@ from typing import Any
 
 from topics import limits
 from topics.api.accept import quality
-from topics.api.http import Application, Request, Response
+from topics.api.http import Application, Request, Response, Waiting
 from topics.api.request_reader import payload_too_large
 from topics.errors import InvalidRequest
 
@@ -29,7 +29,7 @@ _INFLATE_WINDOW_BYTES = 16 * limits.KIB
 
 def handle_packed(
     application: Application, request: Request, bytes_max: int
-) -> Response | Coroutine[Any, Any, Response]:
+) -> Response | Waiting | Coroutine[Any, Any, Response]:
     """Unpacks the body and calls the application; off the loop when unpacking may take long."""
     if len(request.body) > limits.GZIP_INLINE_BYTES_MAX:
         return _handle_packed_later(application, request, bytes_max)
@@ -55,7 +55,7 @@ async def _handle_packed_later(application: Application, request: Request, bytes
 
 def _handle_unpacked(
     application: Application, request: Request, body: bytes | None, bytes_max: int
-) -> Response | Coroutine[Any, Any, Response]:
+) -> Response | Waiting | Coroutine[Any, Any, Response]:
     if body is None:
         return application.refuse(payload_too_large(bytes_max), request.request_id)
     request.body = body

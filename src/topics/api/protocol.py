@@ -26,7 +26,7 @@ from topics import limits
 from topics.api.channel import ChannelConnection, Wire
 from topics.api.connections import NEVER_NS, Connections
 from topics.api.encoding import CLOSE, CONTINUE, render, render_stream_head
-from topics.api.http import Application, ChannelOwner, HandOver, Request, Response, Streaming
+from topics.api.http import Application, ChannelOwner, HandOver, Request, Response, Streaming, Waiting
 from topics.api.intake import Intake
 from topics.api.packing import GZIPPED, VARY, deflate, handle_packed, is_packed, packs_reply, reply_body
 from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader
@@ -72,6 +72,7 @@ class HttpProtocol(asyncio.Protocol):
         "_task_request",
         "_transport",
         "_unsent_bytes",
+        "_waiting",
         "_writing_paused",
         "deadline_ns",
     )
@@ -104,6 +105,7 @@ class HttpProtocol(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._task_request: Request | None = None
         self._coroutine: Coroutine[Any, Any, Response] | None = None
+        self._waiting: Waiting | None = None
         self._half_closed = False  # the client sends no more, and may wait for answers still
         self._writing_paused = False
 
@@ -192,7 +194,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        self._blocked = self._task is not None
+        self._blocked = self._task is not None or self._waiting is not None
         if self._state == OPEN:
             self._last_ns = self._clock.monotonic_ns()
             self._proceed()
@@ -251,7 +253,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _dispatch(self, request: Request, refusal: Response | None, connection: bytes) -> None:
         if refusal is not None:
-            answer: Response | Coroutine[Any, Any, Response] = refusal
+            answer: Response | Waiting | Coroutine[Any, Any, Response] = refusal
         elif b"content-encoding" in request.headers and is_packed(request):
             answer = handle_packed(self._application, request, self._body_bytes_max)
         else:
@@ -270,6 +272,12 @@ class HttpProtocol(asyncio.Protocol):
             if len(body) <= limits.GZIP_INLINE_BYTES_MAX:
                 self._send(request, answer, deflate(body), GZIPPED, connection)
                 return
+        elif isinstance(answer, Waiting):
+            self._blocked = True
+            self._task_request = request
+            self._waiting = answer
+            answer.commit.when_done(lambda _: self._answer_waited(request, answer, connection))
+            return
         else:
             self._coroutine = answer
         self._blocked = True
@@ -279,6 +287,21 @@ class HttpProtocol(asyncio.Protocol):
             self.flush()
             self._drop_work()
             self._close()
+
+    def _answer_waited(self, request: Request, answer: Waiting, connection: bytes) -> None:
+        """What an answer waited for has happened."""
+        if self._waiting is not answer:
+            return  # dropped meanwhile
+        self._waiting = None
+        response = answer.result()
+        if len(response.body) >= limits.GZIP_REPLY_BYTES_MIN:
+            self._task = asyncio.get_running_loop().create_task(self._answer_later(request, response, connection))
+            return
+        self._task_request = None
+        self._blocked = self._writing_paused
+        self._last_ns = self._clock.monotonic_ns()
+        self._send(request, response, response.body, b"", connection)
+        self._proceed()
 
     async def _answer_later(
         self, request: Request, answer: Response | Coroutine[Any, Any, Response], connection: bytes
@@ -296,8 +319,8 @@ class HttpProtocol(asyncio.Protocol):
                 self.abort()
             raise
         if self._state == CLOSED:
-            if isinstance(response, HandOver):
-                self._decline(response.owner)
+            if isinstance(response, HandOver) and not _declined(response.owner):
+                self.abort()
             return
         self._task = self._coroutine = self._task_request = None
         self._blocked = self._writing_paused
@@ -349,7 +372,7 @@ class HttpProtocol(asyncio.Protocol):
             head = answer.head
         else:
             log.error("%s was answered with an upgrade that it did not offer", request.request_id)
-            self._decline(answer.owner)
+            _declined(answer.owner)
             self.abort()
             return
         self._out.append(head)
@@ -358,17 +381,10 @@ class HttpProtocol(asyncio.Protocol):
             self._hand_over_due = (answer, wire)
             self._blocked = True
             return
-        self._decline(answer.owner)
+        if not _declined(answer.owner):
+            self.abort()
         if self._state == OPEN and (connection is CLOSE or self._connections.draining):
             self._close()
-
-    def _decline(self, owner: ChannelOwner) -> None:
-        """Nothing will be handed over to `owner`, which may have set something aside for it."""
-        try:
-            owner.closed()
-        except Exception:
-            log.exception("the owner of a connection failed")
-            self.abort()
 
     def _hand_over(self, answer: HandOver, wire: Wire) -> None:
         """Leaves the connection to a channel. Requests behind a stream are dropped, bytes behind an upgrade are not."""
@@ -408,7 +424,8 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._hand_over_due is not None:
             if self._half_closed:
-                self._decline(self._hand_over_due[0].owner)
+                if not _declined(self._hand_over_due[0].owner):
+                    self.abort()
                 self._close()
             else:
                 self._hand_over(*self._hand_over_due)
@@ -469,6 +486,9 @@ class HttpProtocol(asyncio.Protocol):
         """Nobody waits for the answers any more."""
         task, coroutine = self._task, self._coroutine
         self._task = self._coroutine = self._task_request = None
+        if self._waiting is not None:
+            self._waiting.drop()
+            self._waiting = None
         if task is not None:
             task.cancel()
             # A task cancelled before its first step never gets to await the handler.
@@ -478,3 +498,13 @@ class HttpProtocol(asyncio.Protocol):
         self._queue.clear()
         self._out.clear()
         self._intake.clear()
+
+
+def _declined(owner: ChannelOwner) -> bool:
+    """Nothing will be handed over to `owner`, which may have set something aside for it. False when that went wrong."""
+    try:
+        owner.closed()
+    except Exception:
+        log.exception("the owner of a connection failed")
+        return False
+    return True

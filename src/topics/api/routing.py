@@ -11,11 +11,11 @@ from urllib.parse import unquote_to_bytes
 from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.http import Response
+from topics.api.http import Response, Waiting
 from topics.api.route_timings import RouteTimings
 from topics.errors import InvalidRequest, MethodNotAllowed, NotFound
 
-Answer = Response | Coroutine[Any, Any, Response]
+Answer = Response | Waiting | Coroutine[Any, Any, Response]
 Handler = Callable[[Call], Answer]
 Method = TypeVar("Method", bound=Callable[..., Answer])
 

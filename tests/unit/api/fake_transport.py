@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from topics.api.connections import Connections
-from topics.api.http import Request, Response
+from topics.api.http import Request, Response, Waiting
 from topics.api.protocol import HttpProtocol
 from topics.errors import (
     HeadersTooLarge,
@@ -105,7 +105,7 @@ class FakeTransport(asyncio.Transport):
         self.aborted = True
 
 
-Answer = Response | Coroutine[Any, Any, Response]
+Answer = Response | Waiting | Coroutine[Any, Any, Response]
 
 
 class RecordingApplication:

@@ -11,7 +11,7 @@ import pytest
 from topics.api.application import ApiApplication
 from topics.api.auth import Scope, parse_keys
 from topics.api.call import Call
-from topics.api.http import Request, Response
+from topics.api.http import Request, Response, Waiting
 from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
 from topics.api.sites import Sites
@@ -217,7 +217,7 @@ async def later(gate: asyncio.Event, response: Response | Exception) -> Response
 
 
 def waiting(answer: Answer) -> Coroutine[Any, Any, Response]:
-    assert not isinstance(answer, Response)
+    assert not isinstance(answer, Response | Waiting)
     return answer
 
 

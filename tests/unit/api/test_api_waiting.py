@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from topics.api.http import Response
+from topics.api.http import Response, Waiting
 from topics.api.waiting import once_committed
 from topics.engine.journal import Commit
 from topics.errors import StorageFailed
@@ -44,20 +44,32 @@ def test_an_answer_is_rendered_when_the_commit_is_done_and_not_before() -> None:
     assert rendered == ["now"]
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_what_could_not_be_made_durable_is_never_answered(early: bool) -> None:
+def test_what_could_not_be_made_durable_is_never_answered() -> None:
     async def story() -> None:
-        commit = resolved(StorageFailed("m")) if early else Commit()
+        commit = Commit()
         answer = once_committed(commit, lambda: pytest.fail("rendered"))
-        assert not isinstance(answer, Response)
-        task = asyncio.ensure_future(answer)
-        await asyncio.sleep(0)
-        if not early:
-            commit.resolve(StorageFailed("m"), 0)
+        assert isinstance(answer, Waiting)
+        commit.resolve(StorageFailed("m"), 0)
         with pytest.raises(StorageFailed):
-            await task
+            await answer
 
     asyncio.run(story())
+
+
+def test_what_failed_before_is_refused_at_once() -> None:
+    with pytest.raises(StorageFailed):
+        once_committed(resolved(StorageFailed("m")), lambda: pytest.fail("rendered"))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_end_of_an_answer_is_told_once_whether_it_is_taken_or_dropped(taken: bool) -> None:
+    ends: list[str] = []
+    answer = Waiting(resolved(), lambda: REPLY, lambda: ends.append("end"))
+    if taken:
+        assert answer.result() is REPLY
+    answer.drop()
+    answer.drop()
+    assert ends == ["end"]
 
 
 def test_a_caller_who_went_away_does_not_disturb_the_commit() -> None:

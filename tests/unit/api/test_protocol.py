@@ -8,7 +8,8 @@ import pytest
 from fake_transport import Answer, Client, RecordingApplication, echo, refusal, reply
 
 from topics import limits
-from topics.api.http import Request, Response
+from topics.api.http import Request, Response, Waiting
+from topics.engine.journal import Commit
 from topics.errors import InvalidRequest, PayloadTooLarge
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -406,3 +407,69 @@ def test_an_idle_connection_holds_on_to_nothing_of_its_last_request() -> None:
     client.send(post(b"x" * 1000))
     reader = client.protocol._reader
     assert (reader._body, reader._headers, reader._request.body) == (b"", {}, b"")
+
+
+class CommittingApplication(RecordingApplication):
+    """Answers once a commit is done; `ended` counts the answers that were taken or dropped."""
+
+    def __init__(self, body: bytes = b"") -> None:
+        super().__init__()
+        self.commits: list[Commit] = []
+        self.ended = 0
+        self._body = body
+        self.answer = self._waiting
+
+    def _waiting(self, request: Request) -> Waiting:
+        self.commits.append(Commit())
+        return Waiting(self.commits[-1], lambda: Response(200, self._body or echo(request)), self._end)
+
+    def _end(self) -> None:
+        self.ended += 1
+
+
+def test_an_answer_that_waits_for_a_commit_leaves_when_it_is_done_and_the_next_request_follows() -> None:
+    application = CommittingApplication()
+    client = Client(application)
+    assert client.send(GET + post(b"x")) == b""
+    assert len(application.commits) == 1
+    application.commits[0].resolve(None, 0)
+    assert client.transport.sent == reply(b"GET /a? ")
+    application.commits[1].resolve(None, 0)
+    assert client.transport.sent == reply(b"GET /a? ") + reply(b"POST /p? x")
+    assert application.ended == 2
+
+
+def test_a_client_that_left_is_not_answered_and_what_was_held_for_it_is_given_back() -> None:
+    application = CommittingApplication()
+    client = Client(application)
+    client.send(GET)
+    client.lose()
+    assert application.ended == 1
+    application.commits[0].resolve(None, 0)
+    assert client.transport.sent == b""
+    assert application.ended == 1
+
+
+def test_a_client_that_does_not_read_stays_blocked_while_an_answer_waits() -> None:
+    application = CommittingApplication()
+    client = Client(application)
+    client.send(GET)
+    client.protocol.pause_writing()
+    client.protocol.resume_writing()
+    client.send(post(b"x"))
+    assert len(application.commits) == 1
+    application.commits[0].resolve(None, 0)
+    assert len(application.commits) == 2
+
+
+def test_a_large_answer_that_waited_is_packed_by_a_thread() -> None:
+    async def story() -> None:
+        application = CommittingApplication(b"x" * (limits.GZIP_INLINE_BYTES_MAX + 1))
+        client = Client(application)
+        client.send(b"GET /a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n")
+        application.commits[0].resolve(None, 0)
+        while not client.transport.sent:
+            await asyncio.sleep(0)
+        assert b"content-encoding: gzip\r\n" in client.transport.sent
+
+    asyncio.run(story())
