@@ -553,8 +553,10 @@ def test_an_unknown_command_is_refused_with_its_request_id(client: Client) -> No
     assert client.error("dance", request_id="d") == ("invalid_request", "d")
 
 
-def test_unknown_fields_are_ignored(client: Client) -> None:
-    assert client.ask("ping", request_id="p", more=[1]) == {"op": "pong", "request_id": "p"}
+def test_unknown_fields_are_ignored_and_told(client: Client) -> None:
+    pong = {"op": "pong", "request_id": "p"}
+    assert client.ask("ping", request_id="p", more=[1]) == pong | {"warnings": ["unknown field more was ignored"]}
+    assert client.ask("ping", request_id="p") == pong
 
 
 def test_a_binary_message_gets_an_error_and_the_connection_stays_open(client: Client) -> None:
