@@ -8,6 +8,8 @@ What is named here is imported when it is first used, so that `import topics` co
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from topics.version import VERSION
+
 if TYPE_CHECKING:
     from topics.client.async_client import AsyncClient as AsyncClient
     from topics.client.calls import NewRecord as NewRecord
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from topics.client.working import Job as Job
     from topics.client.working import Retry as Retry
     from topics.errors import TopicsError as TopicsError
+
+__version__ = VERSION
 
 _HOMES = {
     "AsyncClient": "topics.client.async_client",

@@ -259,6 +259,7 @@ TICKETS_LEFT_BEHIND_MIN = 64  # below this many, dead queue entries are not wort
 
 # How the process is
 VITALS_INTERVAL_S = 2.0
+REFUSALS_INTERVAL_S = 60.0  # a line of the log with the counts, if there were any
 LOOP_LAG_SAMPLES = 100  # ten seconds of them
 
 # Delivery under pressure: the governor. At an estimated 20 µs of the loop a topic, the last of 256 waits about 5 ms.

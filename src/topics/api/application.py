@@ -5,6 +5,7 @@ never reach the log.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
@@ -53,6 +54,7 @@ class ApiApplication:
         self._probe_auth = probe_auth
         self._log_every_request = log.isEnabledFor(logging.DEBUG)
         self._refused = RouteTimings()  # before a route was found, or before it was allowed
+        self._refusals: Counter[int] = Counter()  # by status, since they were last taken
 
     def timings(self) -> dict[tuple[str, str], RouteTimings]:
         """Of each route, by method and path; `refused` are those that reached none."""
@@ -127,8 +129,14 @@ class ApiApplication:
 
     def refuse(self, error: TopicsError, request_id: str) -> Response:
         response = render_error(error)
-        log.info("%s refused: %d %s", request_id, response.status, error.message)
+        self._refusals[response.status] += 1
+        log.debug("%s refused: %d %s", request_id, response.status, error.message)
         return response
+
+    def take_refusals(self) -> dict[int, int]:
+        """How many requests were refused since this was last asked, by status."""
+        taken, self._refusals = self._refusals, Counter()
+        return dict(taken)
 
     def _authorise(self, request: Request) -> tuple[Route, Call]:
         route, name, item = self._routes.find(request.method, request.path)
@@ -183,7 +191,9 @@ class ApiApplication:
         if is_internal(error):
             return self._failure(request)
         elapsed_ms = round((self._clock.monotonic_ns() - request.received_ns) / 1e6, 3)
-        return render_error(error, elapsed_ms if request.received_ns else 0.0)
+        response = render_error(error, elapsed_ms if request.received_ns else 0.0)
+        self._refusals[response.status] += 1
+        return response
 
     def _failure(self, request: Request) -> Response:
         log.exception("%s %s failed", request.request_id, _target(request))

@@ -15,7 +15,9 @@ from topics.clock import SystemClock
 from topics.errors import ConfigurationError, TopicsError
 from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
+from topics.server.log_lines import write_log
 from topics.server.port_file import write_port_file
+from topics.server.service_manager import tell
 from topics.server.settings import Settings, require_host
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
@@ -26,7 +28,7 @@ log = logging.getLogger("topics.server")
 
 def serve(settings: Settings) -> None:
     """Runs until SIGINT or SIGTERM."""
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    write_log(settings.log_level, settings.log_format)
     _put_off_full_collections()
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
     uvloop.run(_serve(settings))
@@ -64,6 +66,7 @@ async def _serve(settings: Settings) -> None:
             await _listen(server, listener)
             server.connections.start(loop)
             await recovery
+            tell("READY=1")
             await _run(server, stop)
         finally:
             await asyncio.wait({recovery})
@@ -79,12 +82,14 @@ async def _run(server: Server, stop: asyncio.Event) -> None:
     work = (
         _expire_records(server),
         _note_cuts(server),
+        _count_refusals(server),
         server.store.checkpointer.run(),
         server.pressure.run(),
         server.vital_signs.run(),
     )
     tasks = [asyncio.create_task(each) for each in work]
     await _first_of(stop, tasks)
+    tell("STOPPING=1")
     log.info("stopping: requests in flight may finish")
     server.readiness.phase = Phase.STOPPING
     server.long_polls.release()
@@ -160,6 +165,17 @@ def _warn(settings: Settings) -> None:
         )
         if "*" in settings.cors_origins:
             log.warning("TOPICS_CORS_ORIGINS=* without TOPICS_API_KEYS: every web page may do everything here")
+
+
+async def _count_refusals(server: Server) -> None:
+    """A line a minute if requests were refused. Each of them has its own only at `debug`: a client that tries for ever
+    would fill the disk with them."""
+    while True:
+        await asyncio.sleep(limits.REFUSALS_INTERVAL_S)
+        refused = server.application.take_refusals()
+        if refused:
+            by_status = ", ".join(f"{count} with {status}" for status, count in sorted(refused.items()))
+            log.info("refused requests in the last %g s: %s", limits.REFUSALS_INTERVAL_S, by_status)
 
 
 async def _expire_records(server: Server) -> None:

@@ -52,6 +52,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...]
     allowed_hosts: tuple[str, ...]
     log_level: str
+    log_format: str
     data_dir: str
     cold_dir: str
     wal_shards: int
@@ -125,6 +126,13 @@ class _Environment:
             raise ConfigurationError(f"{name}={value!r}: use 1 or 0")
         return _BOOLEANS[value]
 
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`; the first is the default."""
+        value = self.text(name, choices[0]).lower()
+        if value not in choices:
+            raise ConfigurationError(f"{name}={value[:40]!r}: use one of {', '.join(choices)}")
+        return value
+
     def number(self, name: str, default: int, minimum: int, maximum: int = limits.U64_MAX) -> int:
         value = self.text(name, str(default))
         if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
@@ -151,6 +159,7 @@ def read_settings(environment: MutableMapping[str, str] | None = None, *, strict
         cors_origins=parse_origins(env.text("TOPICS_CORS_ORIGINS", "")),
         allowed_hosts=parse_hosts(env.text("TOPICS_ALLOWED_HOSTS", "")),
         log_level=_read_log_level(env),
+        log_format=env.choice("TOPICS_LOG_FORMAT", ("text", "json")),
         data_dir=env.text("TOPICS_DATA_DIR", "./topics-data"),
         cold_dir=env.text("TOPICS_COLD_DIR", ""),
         wal_shards=env.number("TOPICS_WAL_SHARDS", min(os.cpu_count() or 1, 8), 1, 64),

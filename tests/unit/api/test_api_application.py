@@ -141,10 +141,23 @@ def test_a_damaged_file_becomes_a_500_and_the_log_says_which(
 
 
 def test_an_error_the_protocol_found_is_rendered_and_logged(app: Application, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     response = app.under_test.refuse(PayloadTooLarge("too large"), "request-8")
     assert (response.status, error_of(response)["code"]) == (413, "payload_too_large")
     assert "request-8" in caplog.text
+
+
+def test_refusals_are_counted_by_status_and_each_is_told_once(
+    app: Application, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    app.under_test.refuse(PayloadTooLarge("too large"), "request-8")
+    app.response("GET /v0/nothing")
+    app.response("GET /v0/nothing")
+    app.response("GET /v0/topics")
+    assert app.under_test.take_refusals() == {413: 1, 404: 2}
+    assert app.under_test.take_refusals() == {}
+    assert caplog.text == ""
 
 
 # Readiness

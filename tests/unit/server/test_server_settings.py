@@ -282,3 +282,10 @@ def test_a_name_that_stands_for_no_address_is_not_called_reachable(monkeypatch: 
 
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
     assert refusal(TOPICS_HOST="nohost.invalid").startswith("TOPICS_HOST=nohost.invalid: there is no such host (Name")
+
+
+def test_the_log_is_text_or_json() -> None:
+    assert settings().log_format == "text"
+    assert settings(TOPICS_LOG_FORMAT="JSON").log_format == "json"
+    with pytest.raises(ConfigurationError, match=r"TOPICS_LOG_FORMAT='xml': use one of text, json"):
+        settings(TOPICS_LOG_FORMAT="xml")
