@@ -257,6 +257,9 @@ AGING_TICK_MS = 50
 REBANDED_PER_TAKE_MAX = 8  # waiting topics looked at for promotion in one turn
 TICKETS_LEFT_BEHIND_MIN = 64  # below this many, dead queue entries are not worth sweeping up
 
+# A file of settings
+SETTINGS_FILE_BYTES_MAX = 1 << 20
+
 # How the process is
 VITALS_INTERVAL_S = 2.0
 REFUSALS_INTERVAL_S = 60.0  # a line of the log with the counts, if there were any

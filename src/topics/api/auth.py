@@ -82,8 +82,8 @@ class KeyStore:
     def __init__(self, keys: tuple[Key, ...] = ()) -> None:
         self._keys = keys
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def authenticate(self, authorization: bytes | None) -> Key:
         """The key of an Authorization header; `ANYBODY` when no keys are configured."""

@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operating": {
         "top": ("topics.cli.top", "live screen: rates, lag, queues, the server itself"),
+        "settings": ("topics.cli.settings", "check or show what a server would go by"),
         "keys": ("topics.cli.keys", "make API keys"),
         "verify": ("topics.cli.verify", "check every byte of a data directory"),
         "inspect": ("topics.cli.inspect", "dump a WAL file, a segment or a snapshot"),

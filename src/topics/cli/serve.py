@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 
+from topics.cli.settings_file import read_settings_file
 from topics.errors import ConfigurationError
 from topics.server.lifecycle import serve
 from topics.server.settings import read_settings, split_address
@@ -18,10 +19,12 @@ _OPTIONS = {
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "serve",
-        description="Runs the server. Settings come from TOPICS_* environment variables; options win over them.",
+        description="Runs the server. Settings come from TOPICS_* environment variables, then from --config; "
+        "options win over both.",
     )
     for variable, (option, meaning) in _OPTIONS.items():
         parser.add_argument(option, dest=variable, metavar="X", help=meaning)
+    parser.add_argument("--config", metavar="FILE", help="a file of settings, in TOML")
     parser.add_argument("--strict", action="store_true", help="refuse TOPICS_* variables that are no settings")
     parser.set_defaults(run=run)
 
@@ -34,7 +37,10 @@ def run(args: argparse.Namespace) -> int:
     for variable in given:
         os.environ[variable] = getattr(args, variable)
     try:
-        serve(read_settings(strict=args.strict))
+        file = read_settings_file(args.config) if args.config else {}
+        if args.TOPICS_PORT is not None and args.TOPICS_HOST is None and "TOPICS_HOST" in file:
+            file["TOPICS_HOST"], _ = split_address(file["TOPICS_HOST"].strip())
+        serve(read_settings(strict=args.strict, file=file))
     except ConfigurationError as error:
         raise ConfigurationError(_with_options(error.message, given)) from None
     return 0

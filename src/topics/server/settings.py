@@ -1,4 +1,4 @@
-"""Settings from the environment: every TOPICS_ variable is read here, once, and nowhere else.
+"""Settings from the environment and a file: every TOPICS_ variable is read here, once, and nowhere else.
 
 A value the server cannot use refuses to start, naming the variable and what it takes.
 """
@@ -6,8 +6,9 @@ A value the server cannot use refuses to start, naming the variable and what it 
 import os
 import re
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -93,10 +94,18 @@ class Settings(Struct, frozen=True, kw_only=True):
 class _Environment:
     """Reads typed values out of a mapping; a variable that is empty counts as not set."""
 
-    def __init__(self, values: MutableMapping[str, str]) -> None:
+    def __init__(self, values: MutableMapping[str, str], given: set[str], file: Mapping[str, str]) -> None:
         self._values = values
+        self._given = given  # before the file was joined
+        self._file = file
         self._known = set(_OF_OTHERS)  # what is asked for, and what is not for the server
+        self.effective: dict[str, str] = {}  # what was asked for, as it was given or by default
         self.warnings: list[str] = []
+
+    def source(self, name: str) -> str:
+        if name in self._given:
+            return "environment"
+        return "file" if name in self._file else "default"
 
     def unknown(self) -> list[str]:
         """A sentence for each variable that looks like a setting and is none."""
@@ -117,7 +126,8 @@ class _Environment:
                 "Docker put it there: ignored. To be rid of this warning, set enableServiceLinks: false in the pod, or "
                 "give the service another name"
             )
-            return default
+            value = ""
+        self.effective[name] = value or default
         return value or default
 
     def boolean(self, name: str, *, default: bool = False) -> bool:
@@ -143,11 +153,40 @@ class _Environment:
         return number
 
 
-def read_settings(environment: MutableMapping[str, str] | None = None, *, strict: bool = False) -> Settings:
-    """The settings of this process. TOPICS_API_KEYS is taken out of the environment: only digests stay. A TOPICS_
-    variable that nobody knows is a warning; `strict` refuses it."""
+class Described(NamedTuple):
+    """A setting for people; `source` is `environment`, `file` or `default`."""
+
+    name: str
+    value: str
+    source: str
+
+
+def read_settings(
+    environment: MutableMapping[str, str] | None = None, *, strict: bool = False, file: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of this process; a variable of the environment wins over `file`. TOPICS_API_KEYS is taken out of the
+    environment: only digests stay. A TOPICS_ variable that nobody knows is a warning; `strict` refuses it. In a file it
+    is always refused: nobody but the server reads that."""
     values = os.environ if environment is None else environment
-    env = _Environment(values)
+    return _read(_joined(values, file or {}), values, strict, file or {})
+
+
+def describe_settings(environment: MutableMapping[str, str], file: Mapping[str, str]) -> list[Described]:
+    """Every setting, in the order they are read. Of keys, only how many there are."""
+    env = _joined(environment, file)
+    keys = len(_read(env, environment, False, file).keys)
+    env.effective["TOPICS_API_KEYS"] = f"{keys} key{'' if keys == 1 else 's'}" if keys else ""
+    return [Described(name, value, env.source(name)) for name, value in env.effective.items()]
+
+
+def _joined(values: MutableMapping[str, str], file: Mapping[str, str]) -> _Environment:
+    given = {name for name, value in values.items() if value.strip()}
+    for name in file.keys() - given:
+        values[name] = file[name]
+    return _Environment(values, given, file)
+
+
+def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, file: Mapping[str, str]) -> Settings:
     host, port = _read_address(env)
     settings = Settings(
         host=host,
@@ -189,7 +228,8 @@ def read_settings(environment: MutableMapping[str, str] | None = None, *, strict
         total_bytes_max=env.number("TOPICS_MAX_TOTAL_BYTES", limits.TOTAL_BYTES_MAX, 0),
         warnings=(*env.warnings, *env.unknown()),
     )
-    if strict and (unknown := env.unknown()):
+    unknown = [sentence for sentence in env.unknown() if strict or sentence.partition(" ")[0] in file]
+    if unknown:
         raise ConfigurationError(" ".join(unknown))
     if not settings.is_loopback and not settings.keys and not settings.allow_insecure_no_auth:
         require_host(settings.host)
