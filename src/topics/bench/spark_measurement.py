@@ -1,12 +1,15 @@
 """Rows a second in and out of Spark: sealed segments read as files, the same over HTTP, and writes.
 
 Beside them Spark's own JSON reader on the same records: the server's export, a line a record, read into the same
-columns. The readers take turns, so what else the machine does touches all of them; ratios are those of rounds that ran
-next to each other. Every column is made (`noop` throws the rows away after that).
+columns, and the payloads by themselves, read into the same fields. Beside the writes a producer of the client. All take
+turns, so what else the machine does touches all of them; ratios are those of rounds that ran next to each other.
+Readers of whole records make every column (`noop` throws the rows away after that); those that count or group name the
+columns they need.
 """
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -17,9 +20,9 @@ from topics.bench.child_process import LOOPBACK
 from topics.bench.errors import BenchError
 from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
 from topics.bench.own_process import OwnProcess, server_on
-from topics.bench.records import DATA_BYTES, fill
+from topics.bench.records import DATA_BYTES, data_of, fill, tag_of
 from topics.clock import SystemClock
-from topics.limits import SEGMENT_EVENTS_MAX
+from topics.limits import SEGMENT_EVENTS_MAX, SPARK_CHUNK_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +31,13 @@ TOPIC = "bench-spark"
 SINK = "bench-spark-sink"
 RECORDS_DEFAULT = 1_000_000
 SINK_SHARE = 5  # of the records read, one in so many is written
-FILES_TO_JSON_MIN = 1.0
+PRODUCERS = 2
+COUNT_TO_JSON_MIN = 1.5
+HTTP_TO_JSON_MIN = 0.6
+GROUPED_TO_JSON_MIN = 1.2
+SINK_TO_PRODUCER_MIN = 0.8
+COUNTED = "seq bigint"
+GROUPED = "type string, width bigint, height bigint, url string"
 JSON_COLUMNS = "`$seq` bigint, `$ts` bigint, `$node` string, `$tag` string, meta map<string,string>, data string"
 SETTINGS = {"spark.driver.memory": "2g", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 
@@ -63,31 +72,36 @@ class SparkMeasurement(Measurement):
             progress("spark: exporting them as JSON")
             lines = directory / "lines"
             lines.mkdir()
-            _export(server, lines / "records.json")
+            payloads = directory / "payloads"
+            payloads.mkdir()
+            _export(server, lines / "records.json", payloads / "payloads.json")
             url = f"http://{LOOPBACK}:{server.port}"
             tasks = str(spark.sparkContext.defaultParallelism)
-            readers: dict[str, Callable[[], DataFrame]] = {
-                "files": lambda: _topic(spark, path=str(directory / "data")),
-                "http": lambda: _topic(spark, url=url, minPartitions=tasks),
-                "json": lambda: spark.read.schema(JSON_COLUMNS).json(str(lines)),
+            data = str(directory / "data")
+            readers: dict[str, Callable[[], object]] = {
+                "files": lambda: _to_nowhere(_topic(spark, path=data)),
+                "http": lambda: _to_nowhere(_topic(spark, url=url, minPartitions=tasks)),
+                "json": lambda: _to_nowhere(spark.read.schema(JSON_COLUMNS).json(str(lines))),
+                "files counted": lambda: _topic(spark, COUNTED, path=data).count(),
+                "json counted": lambda: spark.read.schema(JSON_COLUMNS).json(str(lines)).count(),
+                "files grouped": lambda: _grouped(_topic(spark, GROUPED, path=data)),
+                "json grouped": lambda: _grouped(spark.read.schema(GROUPED).json(str(payloads))),
             }
+            _check_rows(spark, data, url, lines, self._records)
             rates = self._read(readers, progress)
             progress("spark: writing")
-            sunk = [self._write(spark, server, url) for _ in range(self._rounds + 1)][1:]
-        return _result(self._records, rates, sunk)
+            written = [(self._write(spark, server, url), self._produce(server, url)) for _ in range(self._rounds + 1)]
+        return _result(self._records, rates, [sink for sink, _ in written[1:]], [own for _, own in written[1:]])
 
-    def _read(self, readers: "dict[str, Callable[[], DataFrame]]", progress: Progress) -> dict[str, list[float]]:
-        """Of each reader the rows a second in each round. A round before the first warms up and checks."""
+    def _read(self, readers: "dict[str, Callable[[], object]]", progress: Progress) -> dict[str, list[float]]:
+        """Of each reader the rows a second in each round. A round before the first warms up."""
         rates: dict[str, list[float]] = {name: [] for name in readers}
         order = list(readers)
         for number in range(self._rounds + 1):
             turn = number % len(order)
             for name in order[turn:] + order[:turn]:
                 progress(f"spark: round {number} of {self._rounds}, {name}")
-                frame = readers[name]()
-                if number == 0 and (found := frame.count()) < self._records:
-                    raise BenchError(f"{name} has {found} of {self._records} rows")
-                rate = self._records / self._seconds(lambda frame=frame: _to_nowhere(frame))  # type: ignore[misc]
+                rate = self._records / self._seconds(readers[name])
                 if number:
                     rates[name].append(rate)
         return rates
@@ -98,12 +112,28 @@ class SparkMeasurement(Measurement):
         frame = spark.range(count).selectExpr(data, "concat('job-', id) as tag")
         writer = frame.write.format("topics").options(url=url, topic=SINK).mode("append")
         seconds = self._seconds(writer.save)
+        self._forget(server, count)
+        return count / seconds
+
+    def _produce(self, server: OwnProcess, url: str) -> float:
+        """The same number of records, by one producer of the client in a thread for each task of Spark's."""
+        count = self._records // SINK_SHARE
+        halves = [range(at, count, PRODUCERS) for at in range(PRODUCERS)]
+
+        def produce() -> None:
+            with ThreadPoolExecutor(PRODUCERS) as threads:
+                list(threads.map(_append_all, [url] * PRODUCERS, halves, range(PRODUCERS)))
+
+        seconds = self._seconds(produce)
+        self._forget(server, count)
+        return count / seconds
+
+    def _forget(self, server: OwnProcess, count: int) -> None:
         with server.control() as control:
             state = msgspec.json.decode(control.call("GET", f"/v0/topics/{SINK}"), type=_State)
             if state.count != count:
                 raise BenchError(f"{state.count} of {count} rows were written")
             control.call("DELETE", f"/v0/topics/{SINK}")
-        return count / seconds
 
     def _seconds(self, job: Callable[[], object]) -> float:
         began_ns = self._clock.monotonic_ns()
@@ -115,6 +145,10 @@ class _State(msgspec.Struct):
     count: int
 
 
+class _Line(msgspec.Struct):
+    data: msgspec.Raw
+
+
 def _session() -> "SparkSession":
     try:
         from topics.spark.session import local_session  # noqa: PLC0415
@@ -123,37 +157,74 @@ def _session() -> "SparkSession":
     return local_session("topics-bench", settings=SETTINGS)
 
 
-def _topic(spark: "SparkSession", **options: str) -> "DataFrame":
-    return spark.read.format("topics").options(subscribe=TOPIC, **options).load()
+def _topic(spark: "SparkSession", columns: str | None = None, **options: str) -> "DataFrame":
+    source = spark.read.format("topics").options(subscribe=TOPIC, **options)
+    return source.load() if columns is None else source.schema(columns).load()
 
 
 def _to_nowhere(frame: "DataFrame") -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _export(server: OwnProcess, path: Path) -> None:
+def _grouped(frame: "DataFrame") -> object:
+    return frame.groupBy("type", "width").agg({"height": "sum", "url": "max"}).collect()
+
+
+def _check_rows(spark: "SparkSession", data: str, url: str, lines: Path, records: int) -> None:
+    frames = {"files": _topic(spark, path=data), "http": _topic(spark, url=url), "json": spark.read.text(str(lines))}
+    for name, frame in frames.items():
+        if (found := frame.count()) < records:
+            raise BenchError(f"{name} has {found} of {records} rows")
+
+
+def _append_all(url: str, numbers: range, producer: int) -> None:
+    from topics.client.calls import NewRecord  # noqa: PLC0415
+    from topics.client.sync_client import Client  # noqa: PLC0415
+    from topics.model.producer import Producer  # noqa: PLC0415
+
+    name = f"bench/{producer}"
+    with Client(url) as client:
+        for at in range(0, len(numbers), SPARK_CHUNK_RECORDS):
+            chunk = numbers[at : at + SPARK_CHUNK_RECORDS]
+            records = [NewRecord(msgspec.Raw(data_of(number)), tag_of(number).decode()) for number in chunk]
+            client.append_many(SINK, records, producer=Producer(name, at))
+
+
+def _export(server: OwnProcess, path: Path, payloads_path: Path) -> None:
     with server.control() as control:
         lines = control.call("GET", f"/v0/topics/{TOPIC}/export")
     records, _, end = lines.rstrip(b"\n").rpartition(b"\n")
     if not end.startswith(b'{"$end"'):
         raise BenchError("the export was cut off")
     path.write_bytes(records + b"\n")
+    with payloads_path.open("wb") as payloads:
+        for line in records.split(b"\n"):
+            payloads.write(bytes(msgspec.json.decode(line, type=_Line).data) + b"\n")
 
 
-def _result(records: int, rates: dict[str, list[float]], sunk: list[float]) -> MeasurementResult:
-    def ratio(subject: str) -> float:
-        return median(a / b for a, b in zip(rates[subject], rates["json"], strict=True))
+def _result(records: int, rates: dict[str, list[float]], sunk: list[float], produced: list[float]) -> MeasurementResult:
+    def ratio(subject: str, peer: str) -> float:
+        return median(a / b for a, b in zip(rates[subject], rates[peer], strict=True))
 
+    def rate(name: str) -> float:
+        return median(rates[name])
+
+    to_producer = median(a / b for a, b in zip(sunk, produced, strict=True))
     return MeasurementResult(
         "spark",
         f"{records} records of {DATA_BYTES} bytes",
         (
-            Figure("sealed segments", median(rates["files"]), "rows/s"),
-            Figure("over HTTP", median(rates["http"]), "rows/s"),
-            Figure("Spark's JSON reader", median(rates["json"]), "rows/s"),
-            Figure("sealed segments / JSON reader", ratio("files"), "×", at_least=FILES_TO_JSON_MIN),
-            Figure("over HTTP / JSON reader", ratio("http"), "×"),
+            Figure("whole records, sealed segments", rate("files"), "rows/s"),
+            Figure("whole records, over HTTP", rate("http"), "rows/s"),
+            Figure("whole records, Spark's JSON reader", rate("json"), "rows/s"),
+            Figure("sealed segments / JSON reader", ratio("files", "json"), "×"),
+            Figure("over HTTP / JSON reader", ratio("http", "json"), "×", at_least=HTTP_TO_JSON_MIN),
+            Figure("count of sealed segments", rate("files counted"), "rows/s"),
+            Figure("count / JSON reader", ratio("files counted", "json counted"), "×", at_least=COUNT_TO_JSON_MIN),
+            Figure("typed group-by of sealed segments", rate("files grouped"), "rows/s"),
+            Figure("group-by / JSON reader", ratio("files grouped", "json grouped"), "×", at_least=GROUPED_TO_JSON_MIN),
             Figure(f"written by {records // SINK_SHARE} rows", median(sunk), "rows/s"),
+            Figure("written / the client's producer", to_producer, "×", at_least=SINK_TO_PRODUCER_MIN),
         ),
-        ("medians of the rounds; the JSON reader is given its columns and leaves data as text, as the others do",),
+        ("medians of the rounds; a ratio is that of readers that ran in the same round",),
     )

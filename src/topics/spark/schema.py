@@ -70,7 +70,7 @@ _KAFKA_FIELDS = {
     "key": "tag", "value": "data", "topic": "topic", "partition": "partition", "offset": "seq", "timestamp": "ts",
     "headers": "headers",
 }  # fmt: skip
-_STORED_AS = {"headers": "meta"}
+_STORED_AS = {"headers": "meta", "meta_text": "meta"}
 
 
 @dataclass(frozen=True, slots=True)

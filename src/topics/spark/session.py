@@ -13,6 +13,8 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A Python source cannot ask for filters; the session has to hand them over.
+    "spark.sql.python.filterPushdown.enabled": "true",
 }
 
 

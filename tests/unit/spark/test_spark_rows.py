@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from msgspec import Raw
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 
 from topics import limits
 from topics.client.calls import NewRecord
@@ -93,6 +94,30 @@ def test_the_columns_of_kafka() -> None:
             ],
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "needs"),
+    [
+        ("seq bigint", {"seq"}),
+        ("topic string, kind string", set()),
+        ("meta string", {"meta"}),
+        ("meta map<string,string>", {"meta"}),
+        ("tag string, sku string", {"tag", "data"}),
+        ("_corrupt_record string, ts timestamp", {"ts", "data"}),
+        ("data struct<sku:string>, node string", {"data", "node"}),
+    ],
+)
+def test_only_what_the_schema_names_is_read(columns: str, needs: set[str]) -> None:
+    types = {
+        "string": StringType(),
+        "bigint": LongType(),
+        "timestamp": TimestampType(),
+        "map<string,string>": MapType(StringType(), StringType()),
+        "struct<sku:string>": StructType([StructField("sku", StringType())]),
+    }
+    named = [StructField(name, types[kind]) for name, kind in (column.split() for column in columns.split(", "))]
+    assert Table(StructType(named), Parsing()).needs == needs
 
 
 def shapes(*items: list[RecordReply] | Gap) -> list[object]:
