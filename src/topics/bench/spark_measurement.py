@@ -122,7 +122,7 @@ class SparkMeasurement(Measurement):
 
         def produce() -> None:
             with ThreadPoolExecutor(PRODUCERS) as threads:
-                list(threads.map(_append_all, [url] * PRODUCERS, halves, range(PRODUCERS)))
+                list(threads.map(_append_all, [url] * PRODUCERS, halves))
 
         seconds = self._seconds(produce)
         self._forget(server, count)
@@ -177,17 +177,15 @@ def _check_rows(spark: "SparkSession", data: str, url: str, lines: Path, records
             raise BenchError(f"{name} has {found} of {records} rows")
 
 
-def _append_all(url: str, numbers: range, producer: int) -> None:
+def _append_all(url: str, numbers: range) -> None:
     from topics.client.calls import NewRecord  # noqa: PLC0415
     from topics.client.sync_client import Client  # noqa: PLC0415
-    from topics.model.producer import Producer  # noqa: PLC0415
 
-    name = f"bench/{producer}"
     with Client(url) as client:
         for at in range(0, len(numbers), SPARK_CHUNK_RECORDS):
             chunk = numbers[at : at + SPARK_CHUNK_RECORDS]
             records = [NewRecord(msgspec.Raw(data_of(number)), tag_of(number).decode()) for number in chunk]
-            client.append_many(SINK, records, producer=Producer(name, at))
+            client.append_many(SINK, records)
 
 
 def _export(server: OwnProcess, path: Path, payloads_path: Path) -> None:

@@ -181,6 +181,10 @@ class _Spares:
         self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if count else -1
         self._held = [os.dup(self._nothing) for _ in range(count)]
 
+    def __reduce__(self) -> tuple[type["_Spares"], tuple[int]]:
+        # The tasks of an audit take a disk along: in another process it keeps nothing back.
+        return _Spares, (0,)
+
     def open(self, path: str, flags: int, mode: int = FILE_MODE) -> int:
         while True:
             try:
