@@ -25,7 +25,7 @@ from topics.testing.simulated_server import COLD_DIR, SimulatedServer
 TAGS = ("a:1", "a:2", "b:1", None)
 NODES = ("eu", None, None)
 SHARD_COUNTS = (1, 3, 2)
-STAGES = ("capture", "barrier", "write")
+STAGES = ("instant", "topic", "capture", "barrier", "write")
 TTL_MS = 400
 WINDOW_MS = 5_000
 

@@ -47,6 +47,8 @@ from topics.model.record import Batch
 def apply(state: State, operation: Operation) -> int:
     """Returns how many records a deletion took; 0 for everything else. An operation on a topic that is gone does
     nothing: a log that is read may say what happened to it before it says that it was deleted elsewhere."""
+    if state.uncaptured:
+        _capture_before(state, operation)
     if isinstance(operation, Appended):  # first: most are
         if topic := state.topics.by_id(operation.topic_id):
             _append_writes(state, topic, operation)
@@ -99,8 +101,21 @@ def apply(state: State, operation: Operation) -> int:
         case _:
             assert_never(operation)
     if not topic.deleted:
-        state.changed.add(topic)
+        state.changed[topic] = None
     return 0
+
+
+def _capture_before(state: State, operation: Operation) -> None:
+    """A checkpoint takes the topics as they are in one instant, a few at a time: those this changes come first."""
+    topics = [state.topics.by_id(operation.topic_id)]
+    if isinstance(operation, ClockReached):
+        topics = [state.topics.by_id(topic_id) for topic_id in operation.topic_ids]
+    elif isinstance(operation, Forwarded):
+        routers = [state.routers.by_id(router_id) for router_id in operation.routers]
+        topics += [router.dest for router in routers if router is not None]
+    for topic in topics:
+        if topic is not None:
+            state.before_change(topic)
 
 
 # Topics
@@ -196,7 +211,7 @@ def _append(state: State, topic: Topic, batch: Batch, timestamps: Sequence[int])
     if config.ttl_ms:
         state.expire(topic, timestamps[0])
     if topic.log.append(batch, timestamps):
-        state.blocks_filled += 1
+        state.note_block(topic)
     state.bytes_live += batch.total_bytes
     state.records_live += len(batch.fragments)
     if (config.cap_records or config.cap_bytes) and config.discard is Discard.OLD:
@@ -208,7 +223,7 @@ def _append(state: State, topic: Topic, batch: Batch, timestamps: Sequence[int])
 
 
 def _published(state: State, topic: Topic) -> None:
-    state.changed.add(topic)
+    state.changed[topic] = None
     state.on_change(topic)
     if topic.outbound:
         state.on_forwardable(topic)
@@ -244,6 +259,7 @@ def apply_lease(state: State, topic: Topic, event: Lease, connections: Sequence[
     queue = topic.queue
     if queue is None:
         return
+    state.before_change(topic)
     match event:
         case Claimed(grants=grants, cursor=cursor):
             for number, grant in enumerate(grants):
@@ -254,7 +270,7 @@ def apply_lease(state: State, topic: Topic, event: Lease, connections: Sequence[
             queue.released(seqs, ready_ms)
         case Extended(seqs=seqs, deadline_ms=deadline_ms):
             queue.extended(seqs, deadline_ms)
-    state.changed.add(topic)
+    state.changed[topic] = None
 
 
 # Routers
@@ -289,7 +305,7 @@ def _forward(state: State, source: Topic, forwarded: Forwarded) -> None:
             router.cursor = max(router.cursor, forwarded.through_seq)
             router.decided = max(router.decided, router.cursor)
         copies.forget_hops(source)
-        state.changed.add(dest)
+        state.changed[dest] = None
 
 
 def _copies(state: State, source: Topic, dest: Topic, routers: list[Router], forwarded: Forwarded) -> Copies:

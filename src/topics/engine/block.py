@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
+from topics import limits
 from topics.model.read_options import ReadOptions
 from topics.model.record import Batch, Columns, Joined, with_tag, without_data, without_meta
 from topics.model.tag_match import TagMatch
@@ -55,7 +56,12 @@ class AnyBlock(Protocol):
 
     @property
     def flushed_count(self) -> int:
-        """How many of its positions, from the first, are in a segment file."""
+        """How many of its positions, from the first, are in a snapshot or a segment file."""
+        ...
+
+    @property
+    def flushed_bytes(self) -> int:
+        """What those take there."""
         ...
 
     @property
@@ -121,7 +127,9 @@ class Block:
         "_positions_by_tag",
         "_sorted_tags",
         "closed",
+        "counted_bytes",
         "first_seq",
+        "flushed_bytes",
         "flushed_count",
         "fragments",
         "has_meta",
@@ -129,6 +137,7 @@ class Block:
         "live_count",
         "meta_at",
         "nodes",
+        "sealing",
         "sizes",
         "tags",
         "timestamps",
@@ -151,8 +160,11 @@ class Block:
         self.live_count = 0
         self.live_bytes = 0
         self.written_bytes = 0  # of all positions, dead ones too: what its segment will hold
-        self.closed = False  # takes no more records: it is being sealed
+        self.closed = False  # takes no more records
+        self.sealing = False  # it is being written to a segment
+        self.counted_bytes = -1  # of it in the budget of what is unsealed; below 0 until it is noted
         self.flushed_count = 0
+        self.flushed_bytes = 0
         self.unflagged: list[int] = []
         # A tag seen once, as most are, costs no list.
         self._positions_by_tag: dict[str, int | list[int]] = {}
@@ -164,6 +176,11 @@ class Block:
     @property
     def last_seq(self) -> int:
         return self.first_seq + len(self.fragments) - 1
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.written_bytes + len(self.fragments) * limits.RECORD_MEMORY_BYTES
 
     @property
     def first_ts(self) -> int:

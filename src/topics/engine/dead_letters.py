@@ -80,6 +80,7 @@ class DeadLetters:
             done.resolve(None, 0)
             return
         if source.queue is not None:
+            self._flow.state.before_change(source)
             source.queue.leave(records)
         try:
             dest = self._topics.find(dest_name)

@@ -42,7 +42,7 @@ class Engine:
         journal: Journal = NoJournal(),  # noqa: B008 - stateless
     ) -> None:
         self.state = State(bounds.block_events_max, bounds.block_bytes_max)
-        self.flow = Flow(self.state, clock, journal)
+        self.flow = Flow(self.state, clock, journal, bounds.unsealed_bytes_max)
         forwarding = Forwarding(self.flow, bounds)
         topics = Topics(self.flow, bounds, forwarding)
         records = Records(self.flow, bounds, topics, forwarding)

@@ -25,6 +25,7 @@ from topics.engine.producers import Mark
 from topics.engine.router_graph import upstream
 from topics.engine.state import State
 from topics.engine.topic import InFlight, Router, Topic
+from topics.errors import Throttled
 from topics.model.config import Discard
 from topics.model.operation import (
     Appended,
@@ -52,10 +53,14 @@ class EngineLimits(NamedTuple):
     total_bytes_max: int = limits.TOTAL_BYTES_MAX
     block_events_max: int = limits.SEGMENT_EVENTS_MAX
     block_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    unsealed_bytes_max: int = limits.UNSEALED_BYTES_MAX
 
 
 class Flow:
-    def __init__(self, state: State, clock: Clock, journal: Journal) -> None:
+    def __init__(
+        self, state: State, clock: Clock, journal: Journal, unsealed_bytes_max: int = limits.UNSEALED_BYTES_MAX
+    ) -> None:
+        self._unsealed_bytes_max = unsealed_bytes_max
         self.state = state
         self.clock = clock
         self.journal = journal
@@ -75,6 +80,17 @@ class Flow:
             raise Busy(self.paused)
         for topic in topics:
             self.journal.admit(topic.topic_id)
+
+    def check_unsealed(self) -> None:
+        """Raises while more records are in memory than may wait for their segments."""
+        state, bytes_max = self.state, self._unsealed_bytes_max
+        if state.unsealed_bytes > bytes_max and state.count_unsealed() > bytes_max:
+            raise Throttled(
+                f"the disk does not keep up: {state.unsealed_bytes} bytes of records wait for their segments, "
+                f"and {bytes_max} may",
+                retry_after_s=limits.UNSEALED_RETRY_AFTER_MS // 1000,
+                retry_after_ms=limits.UNSEALED_RETRY_AFTER_MS,
+            )
 
     def await_open(self, *names: str) -> None:
         """Raises `Busy` while one of these is being made, changed or deleted."""

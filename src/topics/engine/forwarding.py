@@ -105,6 +105,7 @@ class Forwarding:
             return Outcome.STALLED
         try:
             self._flow.admit(dest)
+            self._flow.check_unsealed()
         except TopicsError:
             return Outcome.FULL  # its disk has failed, or does not keep up
         gap = log_reading.gap_at(source.log, cursor)

@@ -4,6 +4,7 @@ Whatever a topic remembers beyond its records is written and read here, side by 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from topics.engine.block import AnyBlock, Block
 from topics.engine.lease_queue import Lease, LeaseQueue
@@ -16,32 +17,40 @@ from topics.model.image import (
     QueueImage,
     RouterImage,
     SegmentImage,
-    Texts,
     TopicCapture,
     TopicImage,
 )
-from topics.model.record import Batch, Columns
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, Columns
 
 LoadBlock = Callable[[TopicImage, SegmentImage], AnyBlock]
 """Makes the block of a segment."""
 
-Seal = Callable[[Topic, Block], AnyBlock]
-
 # Writing
 
 
-def capture(topic: Topic, now_ms: int, block_age_ms_max: int) -> TopicCapture:
-    """The topic as it is now. Closes blocks that are full, and one that has waited too long for more records."""
+class Flushed(NamedTuple):
+    """How much of a block was in snapshots before it was captured."""
+
+    block: Block
+    record_count: int
+    size: int
+
+
+def capture(topic: Topic, flushed: list[Flushed]) -> TopicCapture:
+    """The topic as it is now. From now on its records count as flushed: what is deleted next has to be listed. What
+    they were before is added to `flushed`, for `give_back`."""
     log = topic.log
-    for block in log.blocks[:-1]:
-        if isinstance(block, Block):
-            block.closed = True
-    if log.blocks and isinstance(last := log.blocks[-1], Block):
-        aged = block_age_ms_max and len(last) and now_ms - last.timestamps[0] >= block_age_ms_max
-        last.closed = last.closed or log.is_full(last) or bool(aged)
     return TopicCapture(
-        image=image_of(topic), blocks=[_capture_block(block) for block in log.blocks if not log.is_resident(block)]
+        image=image_of(topic),
+        blocks=[_capture_block(block, flushed) for block in log.blocks if not log.is_resident(block)],
     )
+
+
+def give_back(flushed: list[Flushed]) -> None:
+    """What was captured was not written: its records are still to be flushed."""
+    for block, count, size in reversed(flushed):
+        block.flushed_count, block.flushed_bytes = count, size
+        block.unflagged = [position for position in block.unflagged if position < count]
 
 
 def image_of(topic: Topic) -> TopicImage:
@@ -98,19 +107,16 @@ def _router_image(router: Router) -> RouterImage:
     )
 
 
-def _capture_block(block: AnyBlock) -> BlockCapture:
-    columns = texts = None
+def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
+    columns = None
+    unflagged = list(block.unflagged)
+    start, size = block.flushed_count, block.flushed_bytes
     if isinstance(block, Block):
-        if block.closed:
-            texts = Texts(block.fragments.copy(), block.nodes.copy(), block.tags.copy(), block.has_meta)
-        start = block.flushed_count
-        columns = Columns(
-            block.fragments[start:],
-            block.timestamps[start:],
-            block.meta_at[start:],
-            block.nodes[start:],
-            block.tags[start:],
-        )
+        columns = columns_from(block, start)
+        if start < len(block):
+            flushed.append(Flushed(block, start, size))
+            block.flushed_count = len(block)
+            block.flushed_bytes = size + stored_bytes(block, start)
     return BlockCapture(
         first_seq=block.first_seq,
         record_count=len(block),
@@ -119,30 +125,34 @@ def _capture_block(block: AnyBlock) -> BlockCapture:
         first_ts=block.first_ts,
         last_ts=block.last_ts,
         sealed=not isinstance(block, Block),
-        seal=isinstance(block, Block) and block.closed,
         cold=block.cold,
-        flushed_count=block.flushed_count,
+        flushed_count=start,
+        flushed_bytes=size,
         columns=columns,
-        unflagged=list(block.unflagged),
-        texts=texts,
+        unflagged=unflagged,
     )
 
 
-def settle(topic: Topic, captured: BlockCapture, seal: Seal) -> None:
-    """A captured block is on disk now: note it, and swap it for its sealed segment if it became one."""
-    block = topic.log.block_at(captured.first_seq)
-    if isinstance(block, Block):
-        if block.live_count < len(block) and captured.columns is not None:
-            # Deleted since the capture.
-            block.unflagged += [
-                position
-                for position in range(captured.flushed_count, captured.record_count)
-                if not block.is_live(position)
-                and captured.columns.fragments[position - captured.flushed_count] is not None
-            ]
-        block.flushed_count = captured.record_count
-        if captured.seal:
-            topic.log.replace_block(seal(topic, block))
+def columns_from(block: Block, start: int) -> Columns:
+    return Columns(
+        block.fragments[start:],
+        block.timestamps[start:],
+        block.meta_at[start:],
+        block.nodes[start:],
+        block.tags[start:],
+    )
+
+
+def stored_bytes(block: Block, start: int) -> int:
+    """What the records from `start` on take in a file, where a dead one keeps nothing but its place."""
+    sizes = block.sizes
+    if block.live_count == len(block):
+        return sum(sizes[start:]) if start or len(sizes) > 1 else sizes[0]
+    fragments = block.fragments
+    return sum(
+        RECORD_OVERHEAD_BYTES if fragments[position] is None else sizes[position]
+        for position in range(start, len(fragments))
+    )
 
 
 # Reading
@@ -190,7 +200,7 @@ def load_tail(
     for position, dead in enumerate(deleted):
         if dead or segment.first_seq + position < image.earliest_seq:
             block.kill(position, deleted=False)
-    block.flushed_count = len(block)
+    block.flushed_count, block.flushed_bytes = len(block), segment.data_bytes
     block.unflagged = list(segment.deleted)
     return block
 

@@ -220,6 +220,7 @@ class Queues:
         if commit is None:
             self.on_change(topic)
         else:
+            self._flow.state.before_change(topic)
             queue.leave(held)
             commit.when_done(lambda done: self._acked(topic, queue, held, done))
         return Settled(topic, held, skipped, commit)

@@ -119,6 +119,7 @@ class Records:
             raise Busy(self._flow.paused)
         if topic.config.durability is not Durability.EPHEMERAL:  # no disk has a say in what none keeps
             self._journal.admit(topic.topic_id)
+            self._flow.check_unsealed()
         first_seq = topic.assigned_seq + 1
         started_ns = self._flow.clock.monotonic_ns()
         commit = self._hand_over(topic, batch, ts, key, records, now_ms, created=created)
@@ -138,6 +139,7 @@ class Records:
             or topic.strong_readers
             or flow.closed
             or flow.paused
+            or self._state.unsealed_bytes > self._limits.unsealed_bytes_max
             or record.meta is not UNSET
             or record.delay_ms
         ):
@@ -169,14 +171,16 @@ class Records:
                 return 0
             if not self._journal.append_single(topic.topic_id, seq, ts, node, tag, data):
                 return 0
+        state = self._state
+        if state.uncaptured:
+            state.before_change(topic)
         topic.assigned_seq = seq
         topic.assigned_ts = topic.last_write_ts = ts
-        state = self._state
         if topic.log.append_single(plain_fragment(seq, ts, node, data), size, node, tag, ts):
-            state.blocks_filled += 1
+            state.note_block(topic)
         state.bytes_live += size
         state.records_live += 1
-        state.changed.add(topic)
+        state.changed[topic] = None
         state.on_change(topic)
         if topic.outbound:
             state.on_forwardable(topic)

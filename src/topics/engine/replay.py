@@ -32,10 +32,16 @@ def load_images(state: State, images: Iterable[TopicImage], load_block: LoadBloc
     topics = {image.topic_id: load(image, state.new_log(), load_block) for image in images}
     for topic in topics.values():
         state.add_topic(topic)
+    for topic in sorted((each for each in topics.values() if each.log.blocks), key=_open_since):
+        state.note_block(topic)
     for image in images:
         for router in load_routers(image, topics):
             state.add_router(router)
-    state.take_changes()
+    state.forget_changes()
+
+
+def _open_since(topic: Topic) -> int:
+    return topic.log.blocks[-1].first_ts
 
 
 def end_of_log(state: State) -> None:

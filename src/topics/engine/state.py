@@ -3,13 +3,15 @@
 Changed by `apply.py` alone. Nothing here refuses, journals or waits, and time comes in as an argument.
 """
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
 from topics import limits
 from topics.engine import log_reading
+from topics.engine.block import Block
 from topics.engine.registry import Registry
-from topics.engine.router_graph import RouterRegistry, link, unlink
+from topics.engine.router_graph import RouterRegistry, around, link, unlink
 from topics.engine.topic import Router, Topic
 from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability
@@ -26,8 +28,17 @@ class State:
         self._block_bytes_max = block_bytes_max
         self._due: list[tuple[int, int]] = []  # (when a TTL takes something at the earliest, topic id); a heap
         # What the next checkpoint has to write.
-        self.changed: set[Topic] = set()
+        self.changed: dict[Topic, None] = {}
         self._removed: list[int] = []
+        # What the one under way has still to take, as it is now.
+        self.uncaptured: dict[Topic, None] = {}
+        self._capture: Callable[[Topic], None] = _nobody
+        # What waits to be sealed.
+        self.full: dict[Topic, None] = {}  # topics with a block that takes no more records
+        self.begun: deque[int] = deque()  # topics in the order their open blocks were begun
+        self.large: dict[Block, Topic] = {}  # blocks that count for the budget
+        self.unsealed_bytes = 0  # in memory, of those; never too low
+        self.on_full: Callable[[], None] = _nothing
         self.topics = Registry()
         self.unborn: dict[int, Topic] = {}  # decided and not there yet, by id
         self.routers = RouterRegistry()
@@ -37,7 +48,6 @@ class State:
         self.topics_by_class = dict.fromkeys(Durability, 0)
         self.queue_topics: dict[Topic, None] = {}
         self.lost_total: dict[GapReason, int] = {}  # records, since the start
-        self.blocks_filled = 0  # ever: full blocks wait to be sealed
         self.on_change: Callable[[Topic], None] = _nobody  # told of every append, and of a topic's end
         self.on_forwardable: Callable[[Topic], None] = _nobody  # told of topics that have records for their routers
 
@@ -55,14 +65,15 @@ class State:
         self.topics_by_class[topic.config.durability] += 1
         if topic.queue is not None:
             self.queue_topics[topic] = None
-        self.changed.add(topic)
+        self.changed[topic] = None
         self.watch_ttl(topic)
 
     def remove_topic(self, topic: Topic) -> None:
         for router in (*topic.inbound.values(), *topic.outbound.values()):
             self.remove_router(router)
+        self.full.pop(topic, None)
         self.topics.remove(topic)
-        self.changed.discard(topic)
+        self.changed.pop(topic, None)
         self._removed.append(topic.topic_id)
         self.bytes_live -= topic.log.bytes
         self.records_live -= topic.log.count
@@ -75,13 +86,16 @@ class State:
         link(router)
         self.routers.add(router)
         self.next_id = max(self.next_id, router.router_id + 1)
-        self.changed.add(router.dest)
+        self.changed[router.dest] = None
 
     def remove_router(self, router: Router) -> None:
         if self.routers.get(router.name) is router:
+            if self.uncaptured:
+                for topic in around(router.source, router.dest):
+                    self.before_change(topic)
             unlink(router)
             self.routers.remove(router)
-            self.changed.add(router.dest)
+            self.changed[router.dest] = None
 
     # Records that go
 
@@ -110,6 +124,8 @@ class State:
         ttl_ms = topic.config.ttl_ms
         if ttl_ms:
             log = topic.log
+            if self.uncaptured:
+                self.before_change(topic)
             bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
             log.expire(now_ms - ttl_ms, wait=wait)  # expired: now - ts > ttl
             if count_before != log.count:
@@ -127,7 +143,7 @@ class State:
         self.records_live += topic.log.count - count_before
         if topic.queue is not None:
             topic.queue.forget_below(topic.log.earliest_seq)
-        self.changed.add(topic)
+        self.changed[topic] = None
 
     # When TTLs take something
 
@@ -150,20 +166,85 @@ class State:
                 found.append(topic)
         return found
 
+    # Sealing
+
+    def note_block(self, topic: Topic) -> None:
+        """The last block of the topic is new, large or full."""
+        log = topic.log
+        block = log.blocks[-1]
+        if not isinstance(block, Block) or log.is_resident(block):
+            return
+        if block.counted_bytes < 0:
+            block.counted_bytes = 0
+            self.begun.append(topic.topic_id)
+        if log.is_full(block) or (len(log.blocks) > 1 and isinstance(log.blocks[-2], Block)):
+            self.full[topic] = None
+            self.on_full()
+        if block.written_bytes >= limits.SMALL_TAIL_BYTES:
+            memory_bytes = block.memory_bytes
+            self.large[block] = topic
+            self.unsealed_bytes += memory_bytes - block.counted_bytes
+            block.counted_bytes = memory_bytes
+
+    def count_unsealed(self) -> int:
+        """What is in memory and could be sealed, counted anew: blocks may have gone in many ways."""
+        gone = [block for block, topic in self.large.items() if not holds(topic, block)]
+        for block in gone:
+            del self.large[block]
+        self.unsealed_bytes = sum(block.counted_bytes for block in self.large)
+        return self.unsealed_bytes
+
     # Checkpoints
 
-    def take_changes(self) -> tuple[list[Topic], list[int]]:
-        """The topics changed since the last call, and the ids of those removed."""
-        changed = sorted((topic for topic in self.changed if not topic.deleted), key=lambda topic: topic.topic_id)
-        removed = self._removed
-        self.changed, self._removed = set(), []
-        return changed, removed
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything has changed since the last checkpoint began."""
+        return bool(self.changed or self._removed)
 
-    def return_changes(self, changed: list[Topic], removed: list[int]) -> None:
-        """They could not be made durable: they are still changes."""
-        self.changed.update(topic for topic in changed if not topic.deleted)
+    def begin_capture(self, capture: Callable[[Topic], None]) -> list[int]:
+        """The instant of a checkpoint: `capture` is called for each topic changed since the last one, as it is now, by
+        `capture_next` or before it changes. Returns the ids of those removed."""
+        assert not self.uncaptured, "one checkpoint at a time"
+        removed = self._removed
+        self.uncaptured, self.changed, self._removed, self._capture = self.changed, {}, [], capture
+        return removed
+
+    def capture_next(self) -> bool:
+        """Has one more captured; False when all are."""
+        if not self.uncaptured:
+            return False
+        topic, _ = self.uncaptured.popitem()
+        self._capture(topic)
+        return True
+
+    def before_change(self, topic: Topic) -> None:
+        """Called before anything a snapshot has of the topic is changed: a checkpoint under way captures it first."""
+        if topic in self.uncaptured:
+            del self.uncaptured[topic]
+            self._capture(topic)
+
+    def end_capture(self, captured: list[Topic], removed: list[int]) -> None:
+        """The checkpoint failed: what it has captured, or was about to, is still to be written."""
+        for topic in (*captured, *self.uncaptured):
+            if not topic.deleted:
+                self.changed[topic] = None
+        self.uncaptured = {}
         self._removed = removed + self._removed
+
+    def forget_changes(self) -> None:
+        """What is here is in a snapshot already."""
+        self.changed.clear()
+        self._removed.clear()
+
+
+def holds(topic: Topic, block: Block) -> bool:
+    """Whether the block is still part of the topic, as it is."""
+    return not topic.deleted and topic.log.block_at(block.first_seq) is block
 
 
 def _nobody(topic: Topic) -> None:
     """Nobody watches."""
+
+
+def _nothing() -> None:
+    """Nobody seals."""

@@ -76,26 +76,32 @@ class TopicLog:
     # Writing
 
     def append(self, batch: Batch, timestamps: Sequence[int]) -> bool:
-        """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when that filled a block, so
-        that another one was begun. Hot."""
-        blocks_before = len(self.blocks)
-        self._block_for_next().extend(batch, timestamps)
+        """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when the block it went into is
+        new, large or full: whoever seals blocks wants to know. Hot."""
+        block = self._block_for_next()
+        block.extend(batch, timestamps)
         count = len(batch.fragments)
         self.head_seq += count
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = timestamps[-1]
-        return 0 < blocks_before < len(self.blocks)
+        held = len(block.fragments)
+        return held == count or held >= self._block_events_max or block.written_bytes >= limits.SMALL_TAIL_BYTES
 
     def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
-        """`append` for one record without meta. Hot."""
-        blocks_before = len(self.blocks)
-        self._block_for_next().add(fragment, size, node, tag, timestamp)
+        """`append` for one record without meta. Hot: of a large block only every 64th record is told."""
+        block = self._block_for_next()
+        block.add(fragment, size, node, tag, timestamp)
         self.head_seq += 1
         self.count += 1
         self.bytes += size
         self.last_ts = timestamp
-        return 0 < blocks_before < len(self.blocks)
+        held = len(block.fragments)
+        return (
+            held == 1
+            or held >= self._block_events_max
+            or (not held & 63 and block.written_bytes >= limits.SMALL_TAIL_BYTES)
+        )
 
     def _block_for_next(self) -> Block:
         """The block that takes the record after the head. Hot: asks what `is_full` asks without calling it."""

@@ -16,8 +16,9 @@ from topics.model.router import RouterSettings
 
 
 class SegmentImage(Struct, frozen=True, array_like=True):
-    """A run of seqs on disk. `data_bytes` are known to be good; `cleared`: all deleted, and no file is left. `deleted`:
-    positions whose records were deleted and whose delete bytes may not be set yet."""
+    """A run of seqs. `sealed`: in a segment file; else it is a tail, and its `data_bytes` are in snapshots. `cleared`:
+    all deleted, and no file is left. `deleted`: positions whose records were deleted and whose delete bytes may not be
+    set yet; of a tail they never are."""
 
     first_seq: int
     count: int
@@ -95,18 +96,9 @@ class TopicImage(Struct, frozen=True, kw_only=True):
     segments: list[SegmentImage] = []
 
 
-class Texts(NamedTuple):
-    """A whole block as its readers get it, None for a dead record: what a sealed segment keeps beside its records."""
-
-    fragments: list[bytes | None]
-    nodes: list[str | None]
-    tags: list[str | None]
-    has_meta: bool
-
-
 class BlockCapture(NamedTuple):
-    """One block. `columns` are its records from `flushed_count` on, which no segment file has yet. Copies, so the log
-    may go on changing while they are written."""
+    """One block. `columns` are its records from `flushed_count` on, which no snapshot and no segment has yet; before
+    them are `flushed_bytes` that one has. Copies, so the log may go on changing while they are written."""
 
     first_seq: int
     record_count: int
@@ -114,13 +106,12 @@ class BlockCapture(NamedTuple):
     live_bytes: int
     first_ts: int
     last_ts: int
-    sealed: bool  # it is a sealed segment already
-    seal: bool  # it takes no more records: seal it
+    sealed: bool  # it is a sealed segment, of `flushed_bytes`
     cold: bool
     flushed_count: int
+    flushed_bytes: int
     columns: Columns | None
     unflagged: list[int]  # positions on disk, deleted since, whose delete byte is not known to be set
-    texts: Texts | None = None  # of a block to seal
 
 
 class TopicCapture(NamedTuple):

@@ -104,6 +104,7 @@ def assemble_core(
             total_bytes_max=settings.total_bytes_max,
             block_events_max=settings.segment_events_max,
             block_bytes_max=settings.segment_bytes_max,
+            unsealed_bytes_max=settings.unsealed_bytes_max,
         ),
         journal,
     )

@@ -3,50 +3,73 @@
 The order, and why:
 
     quiet         everything handed to the WAL so far is applied; what comes next waits for the next step, one sync long
-    capture       in that instant: the changed topics as they are, and the lsns up to which the snapshot absorbs the WAL
+    instant       the lsns up to which the snapshot absorbs the WAL, and which topics have changed, are noted
+    capture       the changed topics as they were in that instant, some at a time: one that is to change comes first
+    write         on a thread, meanwhile: what is captured goes to a file nobody knows yet
     barrier       what was captured is in the WAL, so that an older snapshot and the WAL give the same
-    write         on a thread: segments, cold tier, snapshot, then delete bytes that two snapshots list
-    settle        logs learn which of their blocks are on disk; WAL files the previous snapshot absorbed go
+    commit        on the thread: the file gets its name, then delete bytes that two snapshots list
+    settle        logs learn what has moved; WAL files the previous snapshot absorbed go
+
+A fold, which makes one file of many, is another thread's and waits for nobody (`folds.py`).
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from topics import limits
 from topics.clock import Clock
 from topics.delivery.commits import committed
-from topics.engine.block import AnyBlock, Block
 from topics.engine.engine import Engine
-from topics.engine.image import capture, settle
+from topics.engine.image import Flushed, capture, give_back
 from topics.engine.journal import Commit
 from topics.engine.topic import Topic
 from topics.errors import StorageFailed
 from topics.model.image import TopicCapture
 from topics.server.checkpoint_pace import CheckpointPace
+from topics.server.folds import Folds
+from topics.server.sealer import Sealer
 from topics.storage.checkpoint import CheckpointResult, Checkpoints
 from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.journal import DiskJournal
-from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.storage.sealed_block import SealedBlock
 from topics.storage.segments import Segments
 
 log = logging.getLogger("topics.checkpoint")
 
+Result = TypeVar("Result")
+
 
 class Progress:
-    """A checkpoint under way. `captured` is done when everything below is taken, all in one instant."""
+    """A checkpoint under way. `captured` is done in its instant; from then on everything but `captures`, which are
+    taken one after the other, is as it was then."""
 
-    __slots__ = ("captured", "captures", "changed", "lsns", "next_id", "removed", "wal_bytes")
+    __slots__ = (
+        "captured",
+        "captures",
+        "changed",
+        "clean",
+        "flushed",
+        "lsns",
+        "next_id",
+        "removed",
+        "sealed",
+        "wal_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, clean: bool) -> None:
+        self.clean = clean
         self.captured = Commit()
         self.lsns: dict[str, int] = {}
         self.wal_bytes = 0
-        self.changed: list[Topic] = []
-        self.removed: list[int] = []
-        self.captures: list[TopicCapture] = []
         self.next_id = 1
+        self.removed: list[int] = []
+        self.sealed: list[tuple[int, int]] = []
+        self.changed: list[Topic] = []  # those captured so far
+        self.captures: list[TopicCapture] = []  # and not written yet
+        self.flushed: list[Flushed] = []
 
 
 class CheckpointTimes(NamedTuple):
@@ -60,26 +83,23 @@ class CheckpointTimes(NamedTuple):
 
 class Checkpointer:
     def __init__(
-        self,
-        engine: Engine,
-        clock: Clock,
-        journal: DiskJournal[Commit],
-        segments: Segments,
-        *,
-        block_age_ms_max: int,
+        self, engine: Engine, clock: Clock, journal: DiskJournal[Commit], segments: Segments, sealer: Sealer
     ) -> None:
         self._engine = engine
+        self._state = engine.state
         self._clock = clock
         self._journal = journal
         self._segments = segments
-        self._block_age_ms_max = block_age_ms_max
+        self._sealer = sealer
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.folds = Folds()
         self._checkpoints: Checkpoints | None = None
         self._shard_names: list[str] = []
         self._stale_shards: list[str] = []
         self._new_shards = False
         self._stale_lsns: dict[str, int] = {}
         self._absorbed: dict[str, int] | None = None
+        self._trimmed: dict[str, int] | None = None
         self._under_way: asyncio.Task[bool] | None = None
         self._wal_bytes_absorbed = 0
         self.times = CheckpointTimes()
@@ -99,7 +119,7 @@ class Checkpointer:
         `stale_lsns`: how far those were replayed, which every snapshot has to say as long as they may be found.
         `new_shards`: there are some that the last snapshot does not know."""
         self._new_shards = new_shards
-        self._checkpoints = checkpoints
+        self._checkpoints = self.folds.checkpoints = checkpoints
         self._shard_names = shard_names
         self._stale_shards = stale_shards
         self._stale_lsns = stale_lsns
@@ -115,12 +135,17 @@ class Checkpointer:
         """Whether records are listed as deleted that the next checkpoint marks so in their files."""
         return self._checkpoints is not None and self._checkpoints.has_listed
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a checkpoint would change anything: what is idle costs nothing."""
+        return self._state.has_changes or self._absorbed != self._lsns() or self._trimmed != self._absorbed
+
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
-        pace = CheckpointPace(self._engine.state.blocks_filled)
+        pace = CheckpointPace()
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
-            if pace.due(self._wal_bytes() - self._wal_bytes_absorbed, self._engine.state.blocks_filled):
+            if pace.due(self._wal_bytes() - self._wal_bytes_absorbed) and self.has_work:
                 pace.done(succeeded=await self.checkpoint(clean=False))
 
     async def checkpoint(self, *, clean: bool) -> bool:
@@ -138,12 +163,17 @@ class Checkpointer:
             self.last_failure = failure
             return False
         began_ns = self._clock.monotonic_ns()
-        progress = self.begin()
-        loop = asyncio.get_running_loop()
+        progress = self.begin(clean=clean)
         try:
             await committed(progress.captured)
+            await self._on_worker(lambda: self.write_head(progress))
+            while self.capture_some(progress):
+                await asyncio.sleep(0)
+                if len(progress.captures) >= limits.CAPTURED_TOPICS_MAX:
+                    await self._write_some(progress)
+            await self._write_some(progress)
             await self._barrier()
-            result = await loop.run_in_executor(self._worker, lambda: self.write(progress, clean=clean))
+            result = await self._on_worker(lambda: self.commit(progress))
         except (StorageError, StorageFailed) as error:
             self.give_up(progress, error)
             log.error("checkpoint failed, the log is kept until one succeeds: %s", error.message)
@@ -152,35 +182,63 @@ class Checkpointer:
         last_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
         finished, total_ms, _, _ = self.times
         self.times = CheckpointTimes(finished + 1, total_ms + last_ms, self._clock.now_ms(), last_ms)
+        self.folds.fold_if_due()
         return True
+
+    async def _write_some(self, progress: Progress) -> None:
+        captures, progress.captures = progress.captures, []
+        if captures:
+            await self._on_worker(lambda: self.write(captures))
+
+    async def _on_worker(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
 
     # The steps of a checkpoint
 
-    def begin(self) -> Progress:
-        """Has everything captured as soon as nothing is in flight."""
-        progress = Progress()
+    def begin(self, *, clean: bool) -> Progress:
+        """Has the instant come as soon as nothing is in flight."""
+        progress = Progress(clean=clean)
         self._engine.forward_pending()
-        self._engine.flow.when_quiet(lambda: self._capture(progress))
+        self._engine.flow.when_quiet(lambda: self._begin(progress))
         return progress
 
-    def _capture(self, progress: Progress) -> None:
-        """Takes the changed topics as they are: one instant of the log."""
-        shards = zip(self._shard_names, self._journal.shards, strict=True)
-        progress.lsns = self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
+    def _begin(self, progress: Progress) -> None:
+        """The instant: from now on no topic changes before it is captured."""
+        progress.lsns = self._lsns()
         progress.wal_bytes = self._wal_bytes()
-        state = self._engine.state
-        progress.changed, progress.removed = state.take_changes()
-        now_ms = self._clock.now_ms()
-        progress.captures = [capture(topic, now_ms, self._block_age_ms_max) for topic in progress.changed]
-        progress.next_id = state.next_id
+        progress.next_id = self._state.next_id
+        progress.sealed = self._sealer.take_sealed()
+        progress.removed = self._state.begin_capture(lambda topic: self._capture(progress, topic))
         progress.captured.resolve(None, 0)
 
-    def write(self, progress: Progress, *, clean: bool) -> CheckpointResult:
-        """Runs on the worker's thread: segments and snapshot, then what the snapshot before needed goes."""
+    def _capture(self, progress: Progress, topic: Topic) -> None:
+        progress.changed.append(topic)
+        progress.captures.append(capture(topic, progress.flushed))
+
+    def capture_some(self, progress: Progress, topics_max: int = limits.CAPTURED_TOPICS_MAX) -> bool:
+        """Captures for a moment; False when all are."""
+        until_ns = self._clock.monotonic_ns() + limits.CAPTURE_SLICE_NS
+        for _ in range(topics_max):
+            if not self._state.capture_next():
+                return False
+            if self._clock.monotonic_ns() >= until_ns:
+                break
+        return True
+
+    def write_head(self, progress: Progress) -> None:
+        """Runs on the worker's thread."""
         assert self._checkpoints is not None, "open first"
-        result = self._checkpoints.write(
-            progress.captures, progress.removed, progress.next_id, progress.lsns, clean=clean
-        )
+        self._checkpoints.begin(progress.next_id, progress.lsns, clean=progress.clean)
+
+    def write(self, captures: list[TopicCapture]) -> None:
+        """Runs on the worker's thread."""
+        assert self._checkpoints is not None, "open first"
+        self._checkpoints.add(captures)
+
+    def commit(self, progress: Progress) -> CheckpointResult:
+        """Runs on the worker's thread, once everything was written; then what the snapshot before needed goes."""
+        assert self._checkpoints is not None, "open first"
+        result = self._checkpoints.commit(progress.removed, progress.sealed)
         if self._absorbed is not None and self._stale_shards:
             try:
                 self._checkpoints.remove_shards(self._stale_shards)
@@ -193,9 +251,6 @@ class Checkpointer:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
         if result.failure is not None:
             log.error("what is deleted could not be marked or removed: %s", result.failure.message)
-        for topic, captured in zip(progress.changed, progress.captures, strict=True):
-            for block in captured.blocks:
-                settle(topic, block, self._seal)
         for (topic_id, first_seq), positions in result.flagged.items():
             self._flagged(topic_id, first_seq, positions)
         for topic_id, first_seq in result.moved:
@@ -203,43 +258,26 @@ class Checkpointer:
         if self._absorbed is not None:
             for name, shard in zip(self._shard_names, self._journal.shards, strict=True):
                 shard.trim_below(self._absorbed[name])
-        self._absorbed = progress.lsns
+        self._trimmed, self._absorbed = self._absorbed, progress.lsns
         self._wal_bytes_absorbed = progress.wal_bytes
 
     def give_up(self, progress: Progress, error: StorageError | StorageFailed) -> None:
         """The disk refused: everything captured is still to be written."""
         self.failures_total += 1
         self.last_failure = error
-        self._engine.state.return_changes(progress.changed, progress.removed)
+        give_back(progress.flushed)
+        self._sealer.return_sealed(progress.sealed)
+        self._state.end_capture(progress.changed, progress.removed)
+        if self._checkpoints is not None:
+            self._checkpoints.abandon()
 
     def close(self) -> None:
+        self.folds.close()
         self._worker.shutdown()
-        if self._checkpoints is not None:
-            self._checkpoints.close()
 
     async def _barrier(self) -> None:
         for commit in self._journal.barrier():
             await committed(commit)
-
-    def _seal(self, topic: Topic, block: Block) -> AnyBlock:
-        """The block as a sealed segment; what was deleted while it was written is carried over."""
-        if block.live_count == 0:
-            return ClearedBlock(block.first_seq, len(block), block.first_ts, block.last_ts)
-        sealed = SealedBlock(
-            self._segments,
-            topic.topic_id,
-            block.first_seq,
-            len(block),
-            block.live_count,
-            block.live_bytes,
-            block.first_ts,
-            block.last_ts,
-            live=None
-            if block.live_count == len(block)
-            else bytearray(fragment is not None for fragment in block.fragments),
-        )
-        sealed.unflagged = block.unflagged
-        return sealed
 
     def _flagged(self, topic_id: int, first_seq: int, positions: list[int]) -> None:
         """Delete bytes are set: the next snapshot need not list them."""
@@ -248,7 +286,7 @@ class Checkpointer:
         if topic is not None and block is not None:
             set_now = set(positions)
             block.unflagged[:] = [position for position in block.unflagged if position not in set_now]
-            self._engine.state.changed.add(topic)
+            self._state.changed[topic] = None
 
     def _move(self, topic_id: int, first_seq: int) -> None:
         """A segment is on the cold tier now: its next reader looks there."""
@@ -257,6 +295,10 @@ class Checkpointer:
         block = topic and topic.log.block_at(first_seq)
         if isinstance(block, SealedBlock):
             block.cold = True
+
+    def _lsns(self) -> dict[str, int]:
+        shards = zip(self._shard_names, self._journal.shards, strict=True)
+        return self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
 
     def _wal_bytes(self) -> int:
         return sum(shard.writer.counters.written_bytes for shard in self._journal.shards)

@@ -60,6 +60,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     segment_events_max: int
     segment_bytes_max: int
     segment_age_ms_max: int
+    unsealed_bytes_max: int
     hot_retain_segments: int
     hot_retain_bytes: int
     sealed_text: bool
@@ -205,6 +206,7 @@ def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, fil
         segment_events_max=env.number("TOPICS_SEGMENT_MAX_EVENTS", limits.SEGMENT_EVENTS_MAX, 1, limits.U32_MAX),
         segment_bytes_max=env.number("TOPICS_SEGMENT_MAX_BYTES", limits.SEGMENT_BYTES_MAX, 1, limits.GIB),
         segment_age_ms_max=env.number("TOPICS_SEGMENT_MAX_AGE_MS", limits.SEGMENT_AGE_MS_MAX, 0),
+        unsealed_bytes_max=env.number("TOPICS_UNSEALED_MAX_BYTES", limits.UNSEALED_BYTES_MAX, limits.MIB),
         hot_retain_segments=env.number("TOPICS_HOT_RETAIN_SEGMENTS", limits.HOT_RETAIN_SEGMENTS, 0),
         hot_retain_bytes=env.number("TOPICS_HOT_RETAIN_BYTES", 0, 0),
         sealed_text=env.boolean("TOPICS_SEALED_TEXT", default=True),

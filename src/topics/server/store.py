@@ -24,6 +24,7 @@ from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
+from topics.server.sealer import Sealer
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
@@ -35,6 +36,7 @@ from topics.storage.journal import DiskJournal
 from topics.storage.recovery import Recovered, Recovery, read_tail
 from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
+from topics.storage.snapshot_chain import Tails
 from topics.storage.tiers import Tiers
 from topics.storage.wal_positions import TO_ITS_END, WalPositions, shard_names
 from topics.storage.wal_writer import ShardWriter, wal_files
@@ -92,10 +94,20 @@ class Store:
         self.recovery: RecoveryReport | None = None
         """Known once it is over."""
         self._locks: list[Lock] = []
+        self._tails: Tails = {}
         self._settling: asyncio.Task[bool] | None = None
-        self.checkpointer = Checkpointer(
-            engine, clock, journal, self._segments, block_age_ms_max=settings.segment_age_ms_max
+        self._sealing: asyncio.Task[None] | None = None
+        self.sealer = Sealer(
+            engine.state,
+            clock,
+            disk,
+            self._tiers,
+            self._segments,
+            keep_text=settings.sealed_text,
+            unsealed_bytes_max=settings.unsealed_bytes_max,
+            block_age_ms_max=settings.segment_age_ms_max,
         )
+        self.checkpointer = Checkpointer(engine, clock, journal, self._segments, self.sealer)
 
     def acquire(self) -> None:
         """Makes the directories if they are not there, and takes them for this process. Raises `ColdTierNotOurs` or
@@ -143,25 +155,33 @@ class Store:
 
     async def _settle_in(self, checkpoints: Checkpoints) -> bool:
         """The first checkpoints of this process; after them, what an earlier one left behind can go."""
+        loop = asyncio.get_running_loop()
+        settled = True
         for _ in range(self.checkpointer.first_checkpoints):
-            if not await self.checkpointer.checkpoint(clean=False):
-                return False
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, checkpoints.remove_orphans)
-        except StorageError as error:
-            log.error("what an earlier start left behind stays until the next one: %s", error.message)
-        return True
+            settled = settled and await self.checkpointer.checkpoint(clean=False)
+        if settled:
+            try:
+                await loop.run_in_executor(None, checkpoints.remove_orphans)
+            except StorageError as error:
+                log.error("what an earlier start left behind stays until the next one: %s", error.message)
+        # Not before: what it writes is in no snapshot yet.
+        self._sealing = loop.create_task(self.sealer.run())
+        return settled
 
     async def close(self) -> None:
         """Everything is durable when it returns, and another process may have the directory."""
         if self._settling is not None:
             await self._settling
+        if self._sealing is not None:
+            self._sealing.cancel()
+            await asyncio.wait({self._sealing})
         if self._journal.shards:
             # Before the checkpoint: what it has to journal would be behind it.
             self._engine.forward_pending()
             if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
                 # Whoever reads segments by themselves finds deleted what is deleted.
                 await self.checkpointer.checkpoint(clean=True)
+            self.sealer.close()
             self.checkpointer.close()
             loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
@@ -170,8 +190,10 @@ class Store:
 
     # The steps of a recovery
 
-    def load(self, images: list[TopicImage]) -> None:
+    def load(self, images: list[TopicImage], tails: Tails) -> None:
+        self._tails = tails
         load_images(self._engine.state, images, self._load_block)
+        self._tails = {}
 
     def apply(self, operation: Operation) -> None:
         apply(self._engine.state, operation)
@@ -220,7 +242,6 @@ class Store:
             recovered.snapshot_number,
             recovered.images,
             recovered.start + 1,
-            keep_text=self._settings.sealed_text,
         )
         stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]
@@ -316,7 +337,7 @@ class Store:
     def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
         if segment.sealed:
             return stored_block(self._segments, image, segment, cold=segment.cold)
-        tail = read_tail(self._disk, self._tiers, image, segment)
+        tail = read_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
         return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
 
 

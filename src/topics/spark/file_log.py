@@ -20,6 +20,7 @@ from topics.spark.file_partition import (
     SegmentPiece,
     SegmentRange,
     SeqRun,
+    TailPiece,
     TopicRange,
     WalPiece,
 )
@@ -132,7 +133,7 @@ class FileLog:
             dead = [seq for seq in range(first, last + 1) if not block.is_live(seq - block.first_seq)]
             flushed = block.first_seq + block.flushed_count - 1
             if first <= flushed:
-                yield self._segment_piece(stored, block.first_seq, first, min(last, flushed), dead)
+                yield _tail_piece(stored, block, first, min(last, flushed), dead)
             if last > flushed:
                 yield from _wal_pieces(stored, block, max(first, flushed + 1), last, dead)
 
@@ -147,11 +148,19 @@ class FileLog:
             tuple(reversed(directories) if image.cold else directories),
             first_seq,
             image.data_bytes,
-            image.sealed,
             start,
             end,
             _runs(deleted, start, end),
         )
+
+
+def _tail_piece(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Piece:
+    """Records that no segment has, but snapshots."""
+    base = block.first_seq
+    if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
+        return _inline_piece(block, start, end)
+    places = tuple((piece.file.path, *piece.place) for piece in stored.tails[base])
+    return TailPiece(places, base, start, end, _runs(dead, start, end))
 
 
 def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
@@ -214,7 +223,7 @@ def _seqs(piece: Piece) -> int:
 
 def _cut(piece: Piece, start: int, end: int) -> Piece:
     match piece:
-        case SegmentPiece() | WalPiece():
+        case SegmentPiece() | TailPiece() | WalPiece():
             deleted = ((max(first, start), min(last, end)) for first, last in piece.deleted)
             return replace(piece, start=start, end=end, deleted=tuple(run for run in deleted if run[0] <= run[1]))
         case InlinePiece():

@@ -1,7 +1,7 @@
 """What is planned and read of a data directory's files: small frozen values, picklable and self-contained.
 
-A partition is a run of seqs of one topic, as pieces: parts of segments, parts of WAL files, a few records carried
-along, and the seqs that are lost. The pieces name files and seqs, so reading one needs nothing of the planner.
+A partition is a run of seqs of one topic, as pieces: parts of segments, of snapshots and of WAL files, a few records
+carried along, and the seqs that are lost. The pieces name files and seqs, so reading one needs nothing of the planner.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,18 @@ class SegmentPiece:
     directories: tuple[str, ...]
     first_seq: int
     data_bytes: int
-    sealed: bool
+    start: int
+    end: int
+    deleted: tuple[SeqRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TailPiece:
+    """Records [start, end] of a tail, which snapshots have: `places` are (path, offset, length) of its bytes, which
+    begin with `first_seq`."""
+
+    places: tuple[tuple[str, int, int], ...]
+    first_seq: int
     start: int
     end: int
     deleted: tuple[SeqRun, ...]
@@ -101,7 +112,7 @@ class GapPiece:
         return self.gap.gap_to
 
 
-Piece = SegmentPiece | WalPiece | InlinePiece | GapPiece
+Piece = SegmentPiece | TailPiece | WalPiece | InlinePiece | GapPiece
 
 
 @dataclass(frozen=True, slots=True)

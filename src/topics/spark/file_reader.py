@@ -24,6 +24,7 @@ from topics.spark.file_partition import (
     Piece,
     SegmentPiece,
     SeqRun,
+    TailPiece,
     TopicReplaced,
     WalPiece,
 )
@@ -33,6 +34,7 @@ from topics.storage.errors import CorruptFile, FilesChanging
 from topics.storage.frame import APPEND, HAS_NODE, HAS_TAG, StoredRecord
 from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_columns import FrameColumns, Ints, read_columns
+from topics.storage.segment_format import decode_records
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.wal_reader import scan
 
@@ -83,6 +85,8 @@ def _open(disk: Disk, partition: FilePartition, piece: Piece, fields: frozenset[
     match piece:
         case SegmentPiece():
             return _segment_batches(_segment_reader(disk, piece), piece, fields)
+        case TailPiece():
+            return _batches_of(_tail_records(disk, piece))
         case WalPiece():
             return _batches_of(_wal_records(disk, partition.epoch, piece))
         case InlinePiece():
@@ -98,8 +102,7 @@ def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
     for directory in piece.directories:
         path = paths.segment_path(directory, piece.first_seq, paths.SegmentPart.DATA)
         if disk.exists(path):
-            # A sealed one is never cut, so a map of it is safe; an active one may be, beyond the bytes that count.
-            reader = SegmentReader(disk, directory, piece.first_seq, piece.data_bytes, mapped=piece.sealed)
+            reader = SegmentReader(disk, directory, piece.first_seq, piece.data_bytes)
             if reader.last_seq < piece.end:
                 raise CorruptFile(path, piece.data_bytes, f"it ends at seq {reader.last_seq}, before {piece.end}")
             return reader
@@ -178,7 +181,20 @@ def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
     return datas.cast(pa.string()), metas.cast(pa.string())
 
 
-# Records one by one: what is in the WAL only
+# Records one by one: what no segment has
+
+
+def _tail_records(disk: Disk, piece: TailPiece) -> list[StoredRecord]:
+    deleted = {seq for run in piece.deleted for seq in _seqs(run)}
+    path, content = piece.places[-1][0], b""
+    for path, offset, length in piece.places:
+        content += disk.map(path)[offset : offset + length]
+
+    def corrupt(offset: int, seq: int) -> CorruptFile:
+        return CorruptFile(path, offset, f"seq {seq}, of a tail, cannot be read")
+
+    records = decode_records(content, 0, piece.first_seq, piece.end + 1, corrupt, with_deleted=True)
+    return [record for record in records if record[0] >= piece.start and record[0] not in deleted]
 
 
 def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[StoredRecord]:

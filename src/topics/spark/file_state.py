@@ -21,7 +21,7 @@ from msgspec import UNSET, structs
 from topics import limits
 from topics.engine.apply import apply
 from topics.engine.block import AnyBlock
-from topics.engine.image import LoadBlock, load_tail
+from topics.engine.image import load_tail
 from topics.engine.replay import derive_copies, end_of_log, load_images
 from topics.engine.state import State
 from topics.engine.topic_log import TopicLog
@@ -33,6 +33,7 @@ from topics.storage.reading import read_directory
 from topics.storage.recovery import read_tail
 from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
+from topics.storage.snapshot_chain import TailPiece, Tails
 from topics.storage.tiers import Tiers
 
 
@@ -47,13 +48,15 @@ class WalRun:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """`segments`: by first seq. `wal_runs`: by seq; a record that neither has is a copy that no file has yet."""
+    """`segments`, and the pieces of those that are tails: by first seq. `wal_runs`: by seq; a record that none of them
+    has is a copy that no file has yet."""
 
     name: str
     topic_id: int
     schema: str | None
     log: TopicLog
     segments: dict[int, SegmentImage]
+    tails: dict[int, list[TailPiece]]
     wal_runs: list[WalRun] = field(default_factory=list)
 
 
@@ -61,14 +64,7 @@ def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
     """Every topic by name. Raises what `read_directory` does."""
     tiers = Tiers(disk, root, cold_root, 0, 0)
     segments = Segments(disk, root, cold_root, limits.SEGMENTS_OPEN_MAX, limits.COLD_LOADED_BYTES_MAX)
-
-    def load_block(image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        if segment.sealed:
-            return stored_block(segments, image, segment, cold=segment.cold)
-        tail = read_tail(disk, tiers, image, segment)
-        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
-
-    return read_directory(disk, root, tiers, lambda: _Fold(load_block)).by_name()
+    return read_directory(disk, root, tiers, lambda: _Fold(segments)).by_name()
 
 
 class _End(NamedTuple):
@@ -82,17 +78,25 @@ class _End(NamedTuple):
 class _Fold:
     """The topics as the log has them, and which file each record is in."""
 
-    def __init__(self, load_block: LoadBlock) -> None:
-        self._load_block = load_block
+    def __init__(self, files: Segments) -> None:
+        self._files = files
+        self._tails: Tails = {}
         self._state = State()
         self._segments: dict[int, dict[int, SegmentImage]] = {}
         self._runs: dict[int, list[WalRun]] = {}
         self._ends: dict[int, _End] = {}
 
-    def load(self, images: list[TopicImage]) -> None:
+    def load(self, images: list[TopicImage], tails: Tails) -> None:
+        self._tails = tails
         self._segments = {image.topic_id: {each.first_seq: each for each in image.segments} for image in images}
         on_disk = [structs.replace(image, head_seq=_head_on_disk(image)) for image in images]
         load_images(self._state, on_disk, self._load_block)
+
+    def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
+        if segment.sealed:
+            return stored_block(self._files, image, segment, cold=segment.cold)
+        tail = read_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
+        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
 
     def apply(self, operation: Operation, wal_path: str) -> None:
         match operation:
@@ -136,6 +140,11 @@ class _Fold:
                 None if topic.config.schema is UNSET else topic.config.schema,
                 self._on_disk(topic.topic_id, topic.log),
                 self._segments.get(topic.topic_id, {}),
+                {
+                    first_seq: self._tails[topic.topic_id, first_seq]
+                    for first_seq in self._segments.get(topic.topic_id, {})
+                    if (topic.topic_id, first_seq) in self._tails
+                },
                 sorted(self._runs.get(topic.topic_id, []), key=lambda run: run.first_seq),
             )
             for topic in self._state.topics

@@ -3,12 +3,13 @@
 What is relied on is the order of that server's writes (`checkpoint.py`, `wal_writer.py`), and that it notes every 100
 ms how far all shards of its log are at one instant: a *cut* (`wal_positions.py`).
 
-    1. read the newest snapshot, N             it says which segments, and from which lsns on the WAL, belong to it
+    1. read the newest snapshot, N             base and increments: it has the tails, and says which segments, and from
+                                               which lsns on the WAL, belong to it
     2. copy the segments of N                  each up to the length N knows
     3. wait for a cut                          noted since the copy began, and not before N was
     4. copy the WAL of N's shards              from the file that holds N's lsn on, up to the lsn of the cut
-    5. look whether N is still there           if not, begin again with the newer one
-    6. write N anew, its segments all hot; sync; check the copy like `topics verify`; give it its name
+    5. look whether there is an N + 2          if so, begin again with the newest one
+    6. write N as a base, its segments all hot; sync; check the copy like `topics verify`; give it its name
 
 Without a server (nobody holds LOCK) there is no cut: the log is copied up to its end, as a start would read it. Should
 one start meanwhile, the copy begins again.
@@ -20,14 +21,15 @@ Why the copy is a state the server was in:
   written after something else was seen is never there without that. Should the server be killed, or started anew,
   before the log has reached the cut, the copy begins again.
 - *Nothing N needs was removed meanwhile.* Segments that only N points to, and WAL files that only N needs, are
-  removed after snapshot N + 2 is saved, and saving that removes N first. So if N is there at step 5, everything was.
-  (A start may remove segments earlier: then a file is missing here, and that begins again, too.)
+  removed after snapshot N + 2 is saved. So if that is not there at step 5, everything was. (A start may remove segments
+  earlier, and a fold may remove increments while they are read: then a file is missing here, and that begins again,
+  too.)
 - *Nothing acknowledged before the copy is missing*, of whatever class: the cut was noted later.
 - *A reader that is overtaken sees holes.* Each file is read once, front to back. A batch seen with a hole in it with a
   sync mark behind looks like corruption; frames never change once written, so that is read again, and a hole that stays
   is one.
-- *Nothing deleted comes back, nothing is deleted that neither N nor the log says.* Up to N's length a segment changes
-  only in delete bytes. What N has as deleted it lists, or the byte was set before N was saved, so before step 2. A byte
+- *Nothing deleted comes back, nothing is deleted that neither N nor the log says.* A segment changes only in delete
+  bytes. What N has as deleted it lists, or the byte was set before N was saved, so before step 2. A byte
   set later is one of those N lists: the first that N does not list are set after snapshot N + 2 is saved, and step 5
   sees that. What was deleted since N is in the log.
 - *A topic's operations stay in order, with none left out.* They are all in one shard, and when a topic changes to the
@@ -42,7 +44,7 @@ Until its last step the copy is called `<target>.tmp`: an interrupted one never 
 is found under that name without being locked was left behind, and is cleared away.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -51,7 +53,7 @@ from msgspec import structs
 from topics import limits
 from topics.clock import pause
 from topics.model.image import SegmentImage, TopicImage
-from topics.storage import identity, paths, snapshot
+from topics.storage import identity, paths, snapshot, snapshot_chain
 from topics.storage.errors import BackupFailed, CorruptFile, NoDataDirectory, TargetNotEmpty, failing_as
 from topics.storage.findings import Finding, Severity
 from topics.storage.frame import CHECKPOINT_MARK
@@ -59,7 +61,8 @@ from topics.storage.fs import Disk, write_file
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment, rewrite_sidecars
-from topics.storage.state import State, decode_state, encode_state, encode_topic
+from topics.storage.snapshot import NewTail, TopicEntry
+from topics.storage.snapshot_chain import LoadedState, encode_image, tail_bytes
 from topics.storage.tiers import Tiers
 from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
@@ -142,18 +145,15 @@ def is_overtaken(disk: Disk, root: str, number: int, shard_names: AbstractSet[st
     """Whether the server may have removed what snapshot `number`, of these WAL shards, needs. While it has not, all of
     it is there (see the module). 0 is the state before the first snapshot."""
     directory = paths.meta_dir(root)
-    present = snapshot.numbers(disk, directory)
-    if number not in present:
-        return bool(number or present)
-    for newer in present:
-        if newer > number:
-            path = f"{directory}/{paths.snapshot_name(newer)}"
-            try:
-                after, _ = decode_state(snapshot.decode_snapshot(disk.read(path), path), path)
-            except CorruptFile:
-                continue  # damaged before the reading began: it was passed over for this one
-            if after.shards.keys() != shard_names:
-                return True
+    newest = snapshot_chain.numbers(disk, directory).newest
+    if newest > number + 1 or newest < number or (newest and not number):
+        return True
+    if newest > number:
+        path = snapshot_chain.increment_path(directory, newest)
+        try:
+            return snapshot.decode_head(disk.map(path), path).shards.keys() != shard_names
+        except CorruptFile:
+            return False  # damaged before the reading began: it was passed over for this one
     return False
 
 
@@ -186,14 +186,18 @@ class _Copy:
         self._source.cold.check()
         missing: tuple[int, str] | None = None
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            number, state, images = self._newest()
+            try:
+                loaded = self._newest()
+            except FileNotFoundError:
+                continue  # listed, and removed before it was read
+            number, images = loaded.number, loaded.images
             try:
                 try:
-                    self._copy(number, state, images)
+                    self._copy(loaded)
                 finally:
                     # Damage may only be called so while everything has to be there.
-                    self._check_not_overtaken(number, state)
-                self._finish(number, state, images)
+                    self._check_not_overtaken(loaded)
+                self._finish(loaded)
             except _Overtaken:
                 continue
             except FileNotFoundError as error:
@@ -241,27 +245,21 @@ class _Copy:
 
     # 1 and 5: the snapshot
 
-    def _newest(self) -> tuple[int, State, list[TopicImage]]:
-        directory = paths.meta_dir(self._root)
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                loaded = snapshot.load_latest(self._disk, directory)
-            except FileNotFoundError:
-                continue  # listed, and removed before it was read
-            if loaded is None:
-                break
-            state, images = decode_state(loaded.body, f"{directory}/{paths.snapshot_name(loaded.number)}")
-            self._damaged = loaded.damaged
-            return loaded.number, state, images
-        raise NoDataDirectory(self._root)
+    def _newest(self) -> LoadedState:
+        loaded = snapshot_chain.load_latest(self._disk, paths.meta_dir(self._root))
+        if loaded is None:
+            raise NoDataDirectory(self._root)
+        self._damaged = loaded.damaged
+        return loaded
 
-    def _check_not_overtaken(self, number: int, state: State) -> None:
-        if is_overtaken(self._disk, self._root, number, state.shards.keys()):
+    def _check_not_overtaken(self, loaded: LoadedState) -> None:
+        if is_overtaken(self._disk, self._root, loaded.number, loaded.head.shards.keys()):
             raise _Overtaken
 
     # 2 to 4: segments, then the WAL up to a cut
 
-    def _copy(self, number: int, state: State, images: list[TopicImage]) -> None:
+    def _copy(self, loaded: LoadedState) -> None:
+        images = loaded.images
         self._total_bytes = sum(segment.data_bytes for image in images for segment in image.segments)
         self._total_bytes += self._copied_bytes - sum(segment.data_bytes for segment in self._sealed.values())
         free_bytes = self._disk.free_bytes(self._target)
@@ -269,21 +267,21 @@ class _Copy:
             raise BackupFailed(f"{self._target} has room for {free_bytes} bytes, and {self._total_bytes} are needed")
         for image in images:
             for segment in image.segments:
-                if not segment.cleared:
+                if segment.sealed and not segment.cleared:
                     self._copy_segment(image, segment)
         self._disk.remove_tree(paths.wal_dir(self._target))
         self._disk.sync_dir(self._target)
-        cut = self._next_cut(state)
-        for name, from_lsn in state.shards.items():
+        cut = self._next_cut(loaded)
+        for name, from_lsn in loaded.head.shards.items():
             self._copy_shard(name, from_lsn, cut)
         if cut is None:
             # Nobody wrote, unless a server has started meanwhile.
-            if self._is_running() or snapshot.numbers(self._disk, paths.meta_dir(self._root))[0] != number:
+            if self._is_running() or self._newest_number() != loaded.number:
                 raise _Overtaken
         elif (now := self._noted_cut()) is not None and now.start != cut.start:
             raise _Overtaken
 
-    def _next_cut(self, state: State) -> Cut | None:
+    def _next_cut(self, loaded: LoadedState) -> Cut | None:
         """The first cut that was noted after the copy began, and not before the snapshot. None: nobody is writing."""
         for _ in range(limits.BACKUP_POLLS_MAX):
             if not self._is_running():
@@ -293,7 +291,7 @@ class _Copy:
                 cut is not None
                 and cut.number
                 and (begun is None or cut[:2] > begun[:2])
-                and all(cut.lsns.get(name, lsn) >= lsn for name, lsn in state.shards.items())
+                and all(cut.lsns.get(name, lsn) >= lsn for name, lsn in loaded.head.shards.items())
             ):
                 return cut
             self._wait(limits.BACKUP_POLL_S)
@@ -308,6 +306,9 @@ class _Copy:
     def _noted_cut(self) -> Cut | None:
         positions = read_positions(self._disk, self._root)
         return None if positions is None else positions.cut
+
+    def _newest_number(self) -> int:
+        return snapshot_chain.numbers(self._disk, paths.meta_dir(self._root)).newest
 
     def _copy_segment(self, image: TopicImage, segment: SegmentImage) -> None:
         if segment.cold and not self._cold_root:
@@ -325,12 +326,11 @@ class _Copy:
         source = self._source.directory(topic_id, cold=segment.cold)
         content = self._disk.read(paths.segment_path(source, first_seq, SegmentPart.DATA))
         write_file(self._disk, paths.segment_path(target, first_seq, SegmentPart.DATA), content[: segment.data_bytes])
-        if segment.sealed:
-            for part in (SegmentPart.INDEX, SegmentPart.TAGS):
-                path = paths.segment_path(source, first_seq, part)
-                if self._disk.exists(path):
-                    write_file(self._disk, paths.segment_path(target, first_seq, part), self._disk.read(path))
-            self._sealed[topic_id, first_seq] = segment
+        for part in (SegmentPart.INDEX, SegmentPart.TAGS):
+            path = paths.segment_path(source, first_seq, part)
+            if self._disk.exists(path):
+                write_file(self._disk, paths.segment_path(target, first_seq, part), self._disk.read(path))
+        self._sealed[topic_id, first_seq] = segment
         self._copied_bytes += segment.data_bytes
         self._progress(self._copied_bytes, self._total_bytes)
 
@@ -394,24 +394,36 @@ class _Copy:
 
     # 6: the rest
 
-    def _finish(self, number: int, state: State, images: list[TopicImage]) -> None:
+    def _finish(self, loaded: LoadedState) -> None:
         needed = {
-            (image.topic_id, segment.first_seq) for image in images for segment in image.segments if not segment.cleared
+            (image.topic_id, segment.first_seq)
+            for image in loaded.images
+            for segment in image.segments
+            if segment.sealed and not segment.cleared
         }
         for topic_id, first_seq in self._begun - needed:
             remove_segment(self._disk, paths.topic_dir(self._target, topic_id), first_seq)
-        moved: list[bytes] = []
-        for image in images:
-            segments = [structs.replace(segment, cold=False) for segment in image.segments]
-            moved.append(encode_topic(structs.replace(image, segments=segments)))
-            directory = paths.topic_dir(self._target, image.topic_id)
+        for topic_id in {topic_id for topic_id, _ in self._begun}:
+            directory = paths.topic_dir(self._target, topic_id)
             if self._disk.exists(directory):
                 self._disk.sync_dir(directory)
-        body = encode_state(state.next_id, state.shards, moved, start=state.start, clean=state.clean)
-        snapshot.save(self._disk, paths.meta_dir(self._target), number, body)
+        head = structs.replace(loaded.head, base=0)
+        snapshot_chain.save_base(self._disk, paths.meta_dir(self._target), head, _entries(loaded))
         server_id = identity.read_id(self._disk, self._root)
         if server_id is not None:
             identity.write_id(self._disk, self._target, server_id)
+
+
+def _entries(loaded: LoadedState) -> Iterator[TopicEntry]:
+    """All topics, their segments hot, each tail in one piece."""
+    for image in loaded.images:
+        segments = [structs.replace(segment, cold=False) for segment in image.segments]
+        tails = [
+            NewTail(segment.first_seq, 0, tail_bytes(loaded.tails.get((image.topic_id, segment.first_seq), ())))
+            for segment in segments
+            if not segment.sealed
+        ]
+        yield TopicEntry(image.topic_id, encode_image(structs.replace(image, segments=segments)), tails)
 
 
 def _closed(content: bytes) -> bytes:

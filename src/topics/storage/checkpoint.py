@@ -1,38 +1,37 @@
-"""Checkpoints: records into segments, then everything else into a snapshot. Runs on one thread of its own.
+"""Checkpoints: one increment a time, with what changed since the one before. Runs on one thread of its own.
 
 The order is what makes a crash harmless at any point:
 
-    records to segment files, synced                               beyond the last snapshot: cut off
-    sealed segments copied to the cold tier, synced                a second copy nobody points to
-    snapshot saved                                                 commit point
+    changed topics to a temporary file, sealed segments that       nothing, and second copies nobody points to
+    are due copied to the cold tier, synced
+    the file synced and renamed                                    commit point
     delete bytes of what the snapshot before lists, synced         listed still: set again after the next one
-    WAL files and segments nothing points to are removed           left over: removed after the next start
+    segments nothing points to are removed                         left over: removed after the next start
 
-What the previous snapshot needs is kept until the next checkpoint, so that a damaged snapshot can be passed over. A
+What the previous snapshot needs is kept until the next checkpoint, so that a damaged increment can be passed over. A
 delete byte is set once two snapshots list the record as deleted: no snapshot is ever found beside a file that is
-ahead of it.
+ahead of it. Records that are in no segment are in the increments themselves, and never change there.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec import structs
 
 from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
 from topics.model.record import Columns, payload_of
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot_chain
 from topics.storage.errors import CorruptFile, DiskFailed, StorageError, failing_as
 from topics.storage.fs import Disk
-from topics.storage.segment_format import SegmentInput
+from topics.storage.segment_format import SegmentInput, encode_records, flagged_deleted
 from topics.storage.segment_reader import SegmentReader
-from topics.storage.segment_text import encode_text
-from topics.storage.segment_writer import SegmentAppender, remove_segment
-from topics.storage.state import encode_state, encode_topic
+from topics.storage.snapshot import Head, NewTail, TopicEntry
+from topics.storage.snapshot_chain import Saving, encode_image
 from topics.storage.tiers import Tiers
 from topics.storage.wal_writer import wal_files
 
-APPENDERS_OPEN_MAX = 256
+Segments = dict[int, SegmentImage]
 
 
 class CheckpointResult(NamedTuple):
@@ -45,110 +44,141 @@ class CheckpointResult(NamedTuple):
     failure: StorageError | None
 
 
+class _UnderWay:
+    """An increment that is being written."""
+
+    __slots__ = ("cold_failure", "doomed", "moved", "saving", "segments")
+
+    def __init__(self, saving: Saving) -> None:
+        self.saving = saving
+        self.segments: dict[int, Segments] = {}  # of the topics that changed, the sealed ones
+        self.doomed: list[tuple[int, int, bool]] = []
+        self.moved: list[tuple[int, int]] = []
+        self.cold_failure: StorageError | None = None
+
+
 class Checkpoints:
-    """`known`: the topics of the snapshot that was loaded, or none. `start`: which process this is. `keep_text`: sealed
-    segments have their records as readers get them, too."""
+    """`known`: the topics of the state that was loaded, or none. `start`: which process this is."""
 
     def __init__(
-        self,
-        disk: Disk,
-        root: str,
-        tiers: Tiers,
-        number: int,
-        known: Iterable[TopicImage],
-        start: int,
-        *,
-        keep_text: bool,
+        self, disk: Disk, root: str, tiers: Tiers, number: int, known: Iterable[TopicImage], start: int
     ) -> None:
         self._start = start
-        self._keep_text = keep_text
         self._disk = disk
         self._root = root
+        self._directory = paths.meta_dir(root)
         self._tiers = tiers
         self._number = number
-        self._encoded: dict[int, bytes] = {}
-        self._segments: dict[int, dict[int, SegmentImage]] = {}
-        self._appenders: OrderedDict[tuple[int, int], SegmentAppender] = OrderedDict()
-        # Segments as (topic_id, first_seq, cold), and topics: nothing but the previous snapshot points to them.
+        self._segments: dict[int, Segments] = {}  # of topics that have any, but no tails
+        self._under_way: _UnderWay | None = None
+        self._closing = False
         self._unsure: int | None = None
+        # Segments as (topic_id, first_seq, cold), and topics: nothing but the previous snapshot points to them.
         self._doomed: list[tuple[int, int, bool]] = []
         self._doomed_topics: list[int] = []
         self._listed: dict[tuple[int, int], list[int]] = {}  # deleted, by the last snapshot, and maybe not marked so
         for image in known:
-            self._encoded[image.topic_id] = encode_topic(image)
-            self._segments[image.topic_id] = {segment.first_seq: segment for segment in image.segments}
-            self._list(image.topic_id, self._segments[image.topic_id])
+            sealed = {segment.first_seq: segment for segment in image.segments if segment.sealed}
+            if sealed:
+                self._segments[image.topic_id] = sealed
+                self._list(image.topic_id, sealed)
 
-    def write(
-        self,
-        captures: list[TopicCapture],
-        removed_topics: list[int],
-        next_id: int,
-        shards: dict[str, int],
-        *,
-        clean: bool,
-    ) -> CheckpointResult:
-        """Durable when it returns. On `DiskFailed` the last snapshot and all it needs are untouched."""
-        try:
-            self._take_back_unsure()
-            return self._write(captures, removed_topics, next_id, shards, clean=clean)
-        except DiskFailed:
-            # What is in the files now is unknown: the next try goes back to what the last snapshot relies on.
-            self.close()
-            raise
+    # The steps of a checkpoint. On `DiskFailed` the last snapshot and all it needs are untouched.
 
-    def _write(
-        self,
-        captures: list[TopicCapture],
-        removed_topics: list[int],
-        next_id: int,
-        shards: dict[str, int],
-        *,
-        clean: bool,
-    ) -> CheckpointResult:
-        doomed: list[tuple[int, int, bool]] = []
-        moved: list[tuple[int, int]] = []
-        cold_failure: StorageError | None = None
-        all_encoded, all_segments = dict(self._encoded), dict(self._segments)
+    def begin(self, next_id: int, shards: dict[str, int], *, clean: bool) -> None:
+        self.abandon()
+        self._take_back_unsure()
+        head = Head(self._number + 1, self._number, next_id, shards, self._start, clean)
+        path = snapshot_chain.increment_path(self._directory, self._number + 1)
+        self._under_way = _UnderWay(Saving(self._disk, path, head))
+
+    def add(self, captures: Iterable[TopicCapture]) -> None:
+        """Topics as they are in that instant."""
+        assert self._under_way is not None, "begin first"
         for captured in captures:
-            topic_id = captured.image.topic_id
-            before = self._segments.get(topic_id, {})
-            segments = self._flush(captured, before, doomed)
-            try:
-                relocated = self._tiers.relocate(topic_id, segments)
-            except StorageError as error:
-                relocated, cold_failure = [], error  # they stay where they are, and the snapshot does not wait for it
-            for first_seq in relocated:
-                segments[first_seq] = structs.replace(segments[first_seq], cold=True)
-                doomed.append((topic_id, first_seq, False))
-                moved.append((topic_id, first_seq))
-            gone = before.keys() - segments.keys()
-            doomed += [(topic_id, first_seq, before[first_seq].cold) for first_seq in sorted(gone)]
-            image = structs.replace(captured.image, segments=list(segments.values()))
-            all_encoded[topic_id], all_segments[topic_id] = encode_topic(image), segments
-        for topic_id in removed_topics:
-            all_encoded.pop(topic_id, None)
-            all_segments.pop(topic_id, None)
-        body = encode_state(next_id, shards, list(all_encoded.values()), start=self._start, clean=clean)
+            self._under_way.saving.add(self._entry(captured, self._under_way))
+
+    def commit(self, removed_topics: list[int], sealed: Iterable[tuple[int, int]]) -> CheckpointResult:
+        """Durable when it returns. `sealed`: segments that were written before that instant, as (topic_id,
+        first_seq); those that are gone already are removed."""
+        under_way = self._under_way
+        assert under_way is not None, "begin first"
         self._unsure = self._number + 1
-        snapshot.save(self._disk, paths.meta_dir(self._root), self._number + 1, body)
-        self._unsure = None
+        under_way.saving.commit(removed_topics)
+        self._unsure = self._under_way = None
         self._number += 1
-        self._encoded, self._segments = all_encoded, all_segments
-        unneeded, self._doomed = self._doomed, doomed
+        for topic_id, segments in under_way.segments.items():
+            self._segments[topic_id] = segments
+            if not segments:
+                del self._segments[topic_id]
+        for topic_id in removed_topics:
+            self._segments.pop(topic_id, None)
+        gone = set(removed_topics)
+        under_way.doomed += [
+            (topic_id, first_seq, False)
+            for topic_id, first_seq in sealed
+            if topic_id not in gone and not self._has_file(topic_id, first_seq)
+        ]
+        unneeded, self._doomed = self._doomed, under_way.doomed
         unneeded_topics, self._doomed_topics = self._doomed_topics, list(removed_topics)
         flagged, failure = self._flag_listed()
-        for captured in captures:
-            topic_id = captured.image.topic_id
-            self._list(topic_id, self._segments[topic_id])
-        return CheckpointResult(moved, flagged, self._remove(unneeded, unneeded_topics) or failure or cold_failure)
+        for topic_id, segments in under_way.segments.items():
+            self._list(topic_id, segments)
+        failure = self._remove(unneeded, unneeded_topics) or failure or under_way.cold_failure
+        return CheckpointResult(under_way.moved, flagged, failure)
+
+    def abandon(self) -> None:
+        """Forgets an increment that was begun."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            with suppress(DiskFailed):
+                under_way.saving.drop()
 
     @property
     def has_listed(self) -> bool:
         """Whether the next checkpoint sets delete bytes."""
         return bool(self._listed)
 
-    def _list(self, topic_id: int, segments: dict[int, SegmentImage]) -> None:
+    def _entry(self, captured: TopicCapture, under_way: _UnderWay) -> TopicEntry:
+        """Hot: once for each topic that changed."""
+        topic_id = captured.image.topic_id
+        before = self._segments.get(topic_id)
+        segments: Segments = {}
+        tails: list[NewTail] = []
+        all_sealed: Segments = {}
+        for block in captured.blocks:
+            if block.sealed:
+                all_sealed[block.first_seq] = segments[block.first_seq] = _sealed(block)
+            else:
+                tail = _tail(block)
+                tails.append(tail)
+                segments[block.first_seq] = _open(block, tail.kept + len(tail.data))
+        if all_sealed or before:
+            before = before or {}
+            for first_seq in self._relocate(topic_id, all_sealed, under_way):
+                all_sealed[first_seq] = segments[first_seq] = structs.replace(all_sealed[first_seq], cold=True)
+                under_way.doomed.append((topic_id, first_seq, False))
+                under_way.moved.append((topic_id, first_seq))
+            for first_seq, known in before.items():
+                now = all_sealed.get(first_seq)
+                if not known.cleared and (now is None or now.cleared):
+                    under_way.doomed.append((topic_id, first_seq, known.cold))
+            under_way.segments[topic_id] = all_sealed
+        image = structs.replace(captured.image, segments=list(segments.values()))
+        return TopicEntry(topic_id, encode_image(image), tails)
+
+    def _relocate(self, topic_id: int, segments: Segments, under_way: _UnderWay) -> list[int]:
+        try:
+            return self._tiers.relocate(topic_id, segments)
+        except StorageError as error:
+            under_way.cold_failure = error  # they stay where they are, and the snapshot does not wait for it
+            return []
+
+    def _has_file(self, topic_id: int, first_seq: int) -> bool:
+        segment = self._segments.get(topic_id, {}).get(first_seq)
+        return segment is not None and not segment.cleared
+
+    def _list(self, topic_id: int, segments: Segments) -> None:
         for segment in segments.values():
             if segment.deleted:
                 self._listed[topic_id, segment.first_seq] = segment.deleted
@@ -174,18 +204,33 @@ class Checkpoints:
         return flagged, failure
 
     def _take_back_unsure(self) -> None:
-        """A snapshot whose save failed may be there after a crash or not. Before any file it relies on is changed
+        """An increment whose save failed may be there after a crash or not. Before any file it relies on is changed
         it has to be gone for certain."""
         if self._unsure is not None:
-            directory = paths.meta_dir(self._root)
-            path = f"{directory}/{paths.snapshot_name(self._unsure)}"
+            path = snapshot_chain.increment_path(self._directory, self._unsure)
             with failing_as(path, "taking back a snapshot"):
                 self._disk.remove(path)
-                self._disk.sync_dir(directory)
+                self._disk.sync_dir(self._directory)
             self._unsure = None
 
+    # What is no longer needed
+
+    def fold(self) -> int:
+        """Makes a new base if the increments have outgrown the one there is; its number, or 0. May run on another
+        thread than all the rest: it touches nothing but files that do not change any more."""
+        return snapshot_chain.fold(self._disk, self._directory, self._number, lambda: self._closing)
+
+    def stop_folding(self) -> None:
+        """A fold under way ends early, and nothing comes of it."""
+        self._closing = True
+
+    @property
+    def is_fold_due(self) -> bool:
+        return snapshot_chain.outgrown(self._disk, self._directory)
+
     def remove_orphans(self) -> None:
-        """Removes what no snapshot points to: what a crash or an earlier start left. Call after `write`."""
+        """Removes what no snapshot points to: what a crash or an earlier start left. Call after a checkpoint, and
+        before anything is sealed."""
         self._tiers.remove_orphans(self._segments, set(self._doomed), set(self._doomed_topics))
 
     def remove_shards(self, names: Iterable[str]) -> None:
@@ -199,86 +244,6 @@ class Checkpoints:
                 for file in wal_files(self._disk, directory):
                     self._disk.remove(file.path)
                     self._disk.sync_dir(directory)
-
-    def close(self) -> None:
-        for appender in self._appenders.values():
-            appender.close()
-        self._appenders.clear()
-
-    def _flush(
-        self, captured: TopicCapture, before: dict[int, SegmentImage], doomed: list[tuple[int, int, bool]]
-    ) -> dict[int, SegmentImage]:
-        topic_id = captured.image.topic_id
-        segments: dict[int, SegmentImage] = {}
-        for block in captured.blocks:
-            known = before.get(block.first_seq)
-            if block.live_count == 0 and (block.sealed or block.seal):
-                # Everything in it was deleted: the place stays, the files go.
-                if known is not None and not known.cleared:
-                    doomed.append((topic_id, block.first_seq, known.cold))
-                self._close_appender(topic_id, block.first_seq)
-                segments[block.first_seq] = _cleared(block)
-            elif block.sealed:
-                assert known is not None, (topic_id, block.first_seq)
-                segments[block.first_seq] = structs.replace(
-                    known, live_count=block.live_count, live_bytes=block.live_bytes, deleted=block.unflagged
-                )
-            else:
-                segments[block.first_seq] = self._flush_block(topic_id, block, known)
-        return segments
-
-    def _flush_block(self, topic_id: int, block: BlockCapture, known: SegmentImage | None) -> SegmentImage:
-        directory = self._tiers.directory(topic_id, cold=False)
-        appender = self._appender(topic_id, directory, block.first_seq, known)
-        assert block.columns is not None
-        assert appender.count == block.flushed_count, (appender.count, block.flushed_count)
-        appender.append(_inputs(block.columns))
-        data_bytes = appender.flush()
-        dead = [
-            block.flushed_count + position
-            for position, fragment in enumerate(block.columns.fragments)
-            if fragment is None
-        ]
-        if dead:
-            # No snapshot knows these places yet.
-            SegmentReader(self._disk, directory, block.first_seq, data_bytes).flag_deleted(dead)
-        if block.seal:
-            texts = block.texts if self._keep_text else None
-            appender.seal(texts and encode_text(block.first_seq, **texts._asdict()))
-            del self._appenders[topic_id, block.first_seq]
-        return SegmentImage(
-            first_seq=block.first_seq,
-            count=block.record_count,
-            data_bytes=data_bytes,
-            live_count=block.live_count,
-            live_bytes=block.live_bytes,
-            first_ts=block.first_ts,
-            last_ts=block.last_ts,
-            sealed=block.seal,
-            deleted=block.unflagged,
-        )
-
-    def _appender(self, topic_id: int, directory: str, first_seq: int, known: SegmentImage | None) -> SegmentAppender:
-        key = (topic_id, first_seq)
-        appender = self._appenders.get(key)
-        if appender is not None:
-            self._appenders.move_to_end(key)
-            return appender
-        if known is not None:
-            appender = SegmentAppender.reopen(self._disk, directory, first_seq, known.data_bytes)
-        else:
-            if self._disk.exists(directory):
-                remove_segment(self._disk, directory, first_seq)  # what a crash may have left
-            appender = SegmentAppender.create(self._disk, directory, first_seq)
-        self._appenders[key] = appender
-        if len(self._appenders) > APPENDERS_OPEN_MAX:
-            self._appenders.popitem(last=False)[1].close()
-        return appender
-
-    def _close_appender(self, topic_id: int, first_seq: int) -> None:
-        appender = self._appenders.pop((topic_id, first_seq), None)
-        if appender is not None:
-            appender.close()
 
     def _remove(self, segments: list[tuple[int, int, bool]], topics: list[int]) -> StorageError | None:
         """Removes what no snapshot needs any more. What the disk refuses to remove waits for the next time."""
@@ -298,8 +263,8 @@ class Checkpoints:
         return failure
 
 
-def _inputs(columns: Columns) -> list[SegmentInput]:
-    """Hot: once per record. A dead record keeps its place with an empty payload, flagged deleted afterwards."""
+def inputs_of(columns: Columns) -> list[SegmentInput]:
+    """Hot: once per record. A dead record keeps its place with an empty payload, marked deleted."""
     return [
         (ts, None, None, b"")
         if fragment is None
@@ -313,7 +278,46 @@ def _inputs(columns: Columns) -> list[SegmentInput]:
     ]
 
 
-def _cleared(block: BlockCapture) -> SegmentImage:
+def _tail(block: BlockCapture) -> NewTail:
+    assert block.columns is not None
+    if not block.columns.fragments:
+        return NewTail(block.first_seq, block.flushed_bytes, b"")
+    frames, _ = encode_records(block.first_seq + block.flushed_count, inputs_of(block.columns), 0)
+    for position, fragment in enumerate(block.columns.fragments):
+        if fragment is None:
+            frames[position] = flagged_deleted(frames[position])
+    return NewTail(block.first_seq, block.flushed_bytes, b"".join(frames))
+
+
+def _open(block: BlockCapture, data_bytes: int) -> SegmentImage:
     return SegmentImage(
-        block.first_seq, block.record_count, 0, 0, 0, block.first_ts, block.last_ts, sealed=True, cleared=True
+        first_seq=block.first_seq,
+        count=block.record_count,
+        data_bytes=data_bytes,
+        live_count=block.live_count,
+        live_bytes=block.live_bytes,
+        first_ts=block.first_ts,
+        last_ts=block.last_ts,
+        sealed=False,
+        deleted=block.unflagged,
+    )
+
+
+def _sealed(block: BlockCapture) -> SegmentImage:
+    if block.live_count == 0:
+        # Everything in it was deleted: the place stays, the files go.
+        return SegmentImage(
+            block.first_seq, block.record_count, 0, 0, 0, block.first_ts, block.last_ts, sealed=True, cleared=True
+        )
+    return SegmentImage(
+        first_seq=block.first_seq,
+        count=block.record_count,
+        data_bytes=block.flushed_bytes,
+        live_count=block.live_count,
+        live_bytes=block.live_bytes,
+        first_ts=block.first_ts,
+        last_ts=block.last_ts,
+        sealed=True,
+        cold=block.cold,
+        deleted=block.unflagged,
     )

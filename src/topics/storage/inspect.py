@@ -7,7 +7,7 @@ is the verdict its reader would give.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import msgspec
@@ -32,7 +32,7 @@ from topics.storage.fs import Disk, MappedBytes
 from topics.storage.operation_codec import decode_control
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_format import SegmentFrame, frame_at
-from topics.storage.state import decode_state
+from topics.storage.snapshot_chain import decode_image
 from topics.storage.wal_mark import find_sync_mark
 from topics.storage.wal_reader import EndReason, scan
 from topics.storage.wal_writer import wal_files
@@ -279,33 +279,42 @@ def _tag_entries(disk: Disk, path: str) -> Iterator[Entry]:
 
 
 def _snapshot_entries(disk: Disk, path: str) -> Iterator[Entry]:
-    content = disk.read(path)
     try:
-        body = snapshot.decode_snapshot(content, path)
+        file = snapshot.load(disk, path)
     except (CorruptFile, UnknownVersion) as error:
         yield Entry(getattr(error, "offset", 0), "snapshot", error.message)
         return
-    try:
-        state, images = decode_state(body, path)
-    except (UnknownVersion, msgspec.DecodeError) as error:
-        yield Entry(len(content) - len(body), "state", str(error))
-        return
-    fields: dict[str, object] = {
-        "format": state.format,
-        "next_id": state.next_id,
-        "clean": state.clean,
-        "shards": state.shards,
-        "topics": len(images),
-    }
+    fields: dict[str, object] = msgspec.to_builtins(file.head) | {"topics": len(file.topics), "removed": file.removed}
     yield Entry(0, "snapshot", fields=fields)
-    for image in images:
+    for found in file.topics:
+        at = found.image.offset
+        try:
+            image = decode_image(file.at(found.image))
+        except msgspec.DecodeError as error:
+            yield Entry(at, "topic", str(error), topic_id=found.topic_id)
+            continue
         about = msgspec.to_builtins(image)
         segments, keys = about.pop("segments"), about.pop("keys")
         about |= {"segments": len(segments), "keys": len(keys)}
-        yield Entry(0, "topic", topic_id=image.topic_id, seq=image.head_seq, fields=about)
+        yield Entry(at, "topic", topic_id=image.topic_id, seq=image.head_seq, fields=about)
         for segment in image.segments:
             parts = {name: getattr(segment, name) for name in segment.__struct_fields__}
-            yield Entry(0, "segment", topic_id=image.topic_id, seq=segment.first_seq, fields=parts)
+            kind = "segment" if segment.sealed else "tail"
+            yield Entry(at, kind, topic_id=image.topic_id, seq=segment.first_seq, fields=parts)
+        for tail in found.tails:
+            yield from _tail_entries(file.at(tail.place), tail.place.offset, found.topic_id)
+
+
+def _tail_entries(content: bytes, base: int, topic_id: int) -> Iterator[Entry]:
+    """The records of a tail that this file has."""
+    offset = 0
+    while offset < len(content):
+        frame = frame_at(content, offset, len(content))
+        if frame is None:
+            yield Entry(base + offset, "?", "a frame whose lengths do not fit", topic_id=topic_id)
+            return
+        yield replace(_segment_entry(base + offset, frame), topic_id=topic_id)
+        offset = frame.end
 
 
 def _head_entries(disk: Disk, path: str) -> Iterator[Entry]:

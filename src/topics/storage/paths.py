@@ -1,7 +1,8 @@
 """Every name on disk, and its parser. No other module builds or takes apart a file name.
 
     <root>/LOCK                                    held by the running server
-    <root>/meta/snapshot.0007.bin                  metadata snapshots, numbered
+    <root>/meta/snapshot.0007.bin                  a base: every topic but the records in segments, numbered
+    <root>/meta/increment.0008.bin                 what changed since the snapshot of the number before
     <root>/meta/id                                 tells this directory from every other
     <root>/meta/heads                              last seqs given out, for after a killed process
     <root>/meta/wal                                how far the shards of the WAL are
@@ -29,6 +30,7 @@ OWNER = "OWNER"
 TEMPORARY_SUFFIX = ".tmp"
 
 _SNAPSHOT = re.compile(r"snapshot\.([0-9]{4,20})\.bin")
+_INCREMENT = re.compile(r"increment\.([0-9]{4,20})\.bin")
 _SHARD = re.compile(r"shard-([0-9]{2,4})")
 _WAL_FILE = re.compile(r"wal-([0-9]{16,20})\.log")
 _TOPIC = re.compile(r"[0-9A-F]{8,16}")
@@ -88,6 +90,14 @@ def snapshot_name(number: int) -> str:
 
 def parse_snapshot_name(name: str) -> int | None:
     return _number(_SNAPSHOT.fullmatch(name), name, snapshot_name)
+
+
+def increment_name(number: int) -> str:
+    return f"increment.{number:04d}.bin"
+
+
+def parse_increment_name(name: str) -> int | None:
+    return _number(_INCREMENT.fullmatch(name), name, increment_name)
 
 
 def shard_dir(root: str, shard: int, shard_count: int) -> str:

@@ -1,11 +1,12 @@
 """The door for who reads a data directory without its server: nothing is written, nothing is locked.
 
-What a start does is done here, too, by the same code: newest snapshot, segments, WAL; a torn tail is the end. Images
-and operations are handed over, with the WAL file each operation is in; whoever reads folds them as the server does.
+What a start does is done here, too, by the same code: base and increments, segments, WAL; a torn tail is the end.
+Images and operations are handed over, with the WAL file each operation is in; whoever reads folds them as the server
+does.
 
-A running server goes on meanwhile. Whatever a snapshot needs is there as long as the snapshot is (`backup.py` says
-why), so: read everything, then look whether the snapshot is still there; if not, begin again. Damage counts as such
-when it is found twice in the same place, because a reader that is overtaken by the writer sees holes.
+A running server goes on meanwhile. Whatever snapshot n needs is there until there is an n + 2 (`backup.py` says why),
+so: read everything, then look whether it was overtaken; if so, begin again. Damage counts as such when it is found
+twice in the same place, because a reader that is overtaken by the writer sees holes.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +16,14 @@ from topics import limits
 from topics.model.config import DEFAULT_CONFIG
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot_chain
 from topics.storage.backup import is_overtaken
 from topics.storage.errors import CorruptFile, FilesChanging, NoDataDirectory
 from topics.storage.fs import Disk
 from topics.storage.heads import Heads
 from topics.storage.recovery import Recovery
 from topics.storage.segments import Segments
+from topics.storage.snapshot_chain import Tails
 from topics.storage.tiers import Tiers
 
 ATTEMPTS_MAX = 20
@@ -30,8 +32,8 @@ ATTEMPTS_MAX = 20
 class History(Protocol):
     """What a reader makes of a directory."""
 
-    def load(self, images: list[TopicImage]) -> None:
-        """Everything there was at the snapshot."""
+    def load(self, images: list[TopicImage], tails: Tails) -> None:
+        """Everything there was at the snapshot, and the records of it that no segment has."""
         ...
 
     def apply(self, operation: Operation, wal_path: str) -> None:
@@ -56,8 +58,8 @@ def read_directory(disk: Disk, root: str, tiers: Tiers, begin: Callable[[], H]) 
     failed: tuple[str, int, str] | None = None
     for _ in range(ATTEMPTS_MAX):
         history = begin()
-        if not snapshot.numbers(disk, paths.meta_dir(root)) and not disk.list_dir(paths.wal_dir(root)):
-            history.load(_bare_images(disk, root))
+        if not snapshot_chain.numbers(disk, paths.meta_dir(root)).newest and not disk.list_dir(paths.wal_dir(root)):
+            history.load(_bare_images(disk, root), {})
             history.end(None)
             return history
         try:
@@ -89,8 +91,8 @@ class _Source:
     def begin_file(self, path: str) -> None:
         self._wal_path = path
 
-    def load(self, images: list[TopicImage]) -> None:
-        self._history.load(images)
+    def load(self, images: list[TopicImage], tails: Tails) -> None:
+        self._history.load(images, tails)
 
     def apply(self, operation: Operation) -> None:
         self._history.apply(operation, self._wal_path)

@@ -1,4 +1,4 @@
-"""Recovery: snapshot, segments, then every WAL shard found, whatever their number was.
+"""Recovery: base and increments, segments, then every WAL shard found, whatever their number was.
 
 What comes out goes to a `RecoveryTarget`, as operations in the order they happened to each topic: what an earlier
 process wrote comes first, to whatever shards; of each process, the shard of the topics that exchange records comes
@@ -15,21 +15,21 @@ import msgspec
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation, RouterPut, TopicCreated
 from topics.model.record import Batch
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot_chain
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import HAS_NODE, HAS_TAG
 from topics.storage.fs import Disk
 from topics.storage.operation_codec import batch_of, operations_of
-from topics.storage.segment_reader import SegmentReader
-from topics.storage.state import decode_state
+from topics.storage.segment_format import DELETED, decode_records, frame_heads
+from topics.storage.snapshot_chain import TailPiece, Tails, tail_bytes
 from topics.storage.tiers import Tiers
 from topics.storage.wal_positions import read_positions
 from topics.storage.wal_replay import ShardReplay, TornTail, WalPiece
 
 
 class RecoveryTarget(Protocol):
-    def load(self, images: list[TopicImage]) -> None:
-        """Everything there was at the snapshot."""
+    def load(self, images: list[TopicImage], tails: Tails) -> None:
+        """Everything there was at the snapshot, and the records of it that no segment has."""
         ...
 
     def apply(self, operation: Operation) -> None:
@@ -55,7 +55,7 @@ class Recovered(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """An unsealed segment: its records, and which of them are deleted."""
+    """The records of a tail, and which of them are deleted."""
 
     batch: Batch
     timestamps: "array[int]"
@@ -84,18 +84,17 @@ class Recovery:
         self._replays: dict[str, ShardReplay] = {}
 
     def run(self) -> Recovered:
-        directory = paths.meta_dir(self._root)
-        loaded = snapshot.load_latest(self._disk, directory)
+        loaded = snapshot_chain.load_latest(self._disk, paths.meta_dir(self._root))
         number, next_id, start, clean = 0, 1, 0, True
         absorbed: dict[str, int] = {}
         images: list[TopicImage] = []
+        tails: Tails = {}
         if loaded is not None:
-            state, images = decode_state(loaded.body, f"{directory}/{paths.snapshot_name(loaded.number)}")
-            number, next_id, absorbed, clean = loaded.number, state.next_id, state.shards, state.clean
-            start = state.start
+            number, head, images, tails = loaded.number, loaded.head, loaded.images, loaded.tails
+            next_id, absorbed, start, clean = head.next_id, head.shards, head.start, head.clean
         for image in images:
             self._check_segments(image)
-        self._target.load(images)
+        self._target.load(images, tails)
         self._replays = {
             name: ShardReplay(self._disk, self._shard_path(name), absorbed.get(name, 0))
             for name in sorted({*self._shard_names(), *absorbed})
@@ -156,7 +155,7 @@ class Recovery:
     def _check_segments(self, image: TopicImage) -> None:
         """Every segment has to be there and as long as it should be."""
         for segment in image.segments:
-            if segment.cleared:
+            if segment.cleared or not segment.sealed:
                 continue
             directory = self._tiers.directory(image.topic_id, cold=segment.cold)
             path = paths.segment_path(directory, segment.first_seq, paths.SegmentPart.DATA)
@@ -165,7 +164,7 @@ class Recovery:
                     self._tiers.cold.check()  # if that is the reason, it is the better one to give
                 raise CorruptFile(path, 0, f"missing: it held seqs {segment.first_seq} on of topic {image.name!r}")
             size = self._disk.size(path)
-            if size < segment.data_bytes or (segment.sealed and size != segment.data_bytes):
+            if size != segment.data_bytes:
                 raise CorruptFile(path, size, f"{size} bytes long where {segment.data_bytes} are due")
 
     def _shard_names(self) -> Iterator[str]:
@@ -181,25 +180,37 @@ class Recovery:
         return f"{wal}/{name}" if name else wal
 
 
-def read_tail(disk: Disk, tiers: Tiers, image: TopicImage, segment: SegmentImage) -> Tail:
-    """The records of a segment that is not sealed yet."""
-    directory = tiers.directory(image.topic_id, cold=segment.cold)
-    reader = SegmentReader(disk, directory, segment.first_seq, segment.data_bytes)
-    if reader.count != segment.count:
-        raise CorruptFile(reader.data.path, 0, f"{reader.count} records where {segment.count} are due")
-    deleted = [reader.deleted(position) for position in range(reader.count)]
+def read_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece]) -> Tail:
+    """The records of a tail. Hot: once for each topic at a start."""
+    content = tail_bytes(pieces)
+    if len(content) != segment.data_bytes:
+        reason = f"topic {image.name!r} has {len(content)} bytes of its tail where {segment.data_bytes} are due"
+        raise CorruptFile(_path_of(pieces, image), 0, reason)
+    stop_seq = segment.first_seq + segment.count
+
+    def corrupt(offset: int, seq: int) -> CorruptFile:
+        return CorruptFile(_path_of(pieces, image), offset, f"seq {seq} of topic {image.name!r} cannot be read")
+
+    records = decode_records(content, 0, segment.first_seq, stop_seq, corrupt, with_deleted=True)
+    deleted = [content[end - 1] == DELETED for _, end, _, _ in frame_heads(content, len(content), segment.first_seq)]
+    if len(deleted) != segment.count:
+        raise corrupt(0, segment.first_seq + len(deleted))
     for position in segment.deleted:
         deleted[position] = True
     dead_below = max(image.earliest_seq - segment.first_seq, 0)
     left = deleted[dead_below:].count(False)
     if left != segment.live_count:
         marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
-        raise CorruptFile(reader.data.path, 0, marked)
+        raise CorruptFile(_path_of(pieces, image), 0, f"topic {image.name!r}: {marked}")
     batch, timestamps = batch_of(
         segment.first_seq,
         (
             (HAS_NODE * (node is not None) | HAS_TAG * (tag is not None), ts, node or b"", tag or b"", payload)
-            for _, ts, node, tag, payload in reader.slices(0, reader.count, with_deleted=True)
+            for _, ts, node, tag, payload in records
         ),
     )
     return Tail(batch, timestamps, deleted)
+
+
+def _path_of(pieces: list[TailPiece], image: TopicImage) -> str:
+    return pieces[-1].file.path if pieces else f"the tail of topic {image.name!r}"

@@ -22,10 +22,11 @@ from topics.storage.segments import Segments
 class _StoredBlock:
     """The place of a block in the order of seqs and times: what is left once its records are gone."""
 
-    __slots__ = ("_count", "first_seq", "first_ts", "last_ts", "unflagged")
+    __slots__ = ("_count", "first_seq", "first_ts", "flushed_bytes", "last_ts", "unflagged")
 
-    def __init__(self, first_seq: int, count: int, first_ts: int, last_ts: int) -> None:
+    def __init__(self, first_seq: int, count: int, first_ts: int, last_ts: int, data_bytes: int = 0) -> None:
         self.first_seq = first_seq
+        self.flushed_bytes = data_bytes
         self._count = count
         self.first_ts = first_ts
         self.last_ts = last_ts
@@ -56,6 +57,7 @@ class SealedBlock(_StoredBlock):
         live_bytes: int,
         first_ts: int,
         last_ts: int,
+        data_bytes: int,
         *,
         cold: bool = False,
         live: bytearray | None = None,
@@ -64,7 +66,7 @@ class SealedBlock(_StoredBlock):
     ) -> None:
         """`live` has a 1 for each live position; without it, `dead_below`, the delete bytes, and `unflagged`, positions
         whose delete byte may not be set yet, say."""
-        super().__init__(first_seq, count, first_ts, last_ts)
+        super().__init__(first_seq, count, first_ts, last_ts, data_bytes)
         self._segments = segments
         self._topic_id = topic_id
         self.live_count = live_count
@@ -323,6 +325,7 @@ def stored_block(
         segment.live_bytes,
         segment.first_ts,
         segment.last_ts,
+        segment.data_bytes,
         cold=cold,
         dead_below=min(max(image.earliest_seq - segment.first_seq, 0), segment.count),
         unflagged=segment.deleted,

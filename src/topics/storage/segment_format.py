@@ -110,6 +110,10 @@ def encode_records(first_seq: int, records: Iterable[SegmentInput], offset: int)
     return frames, entries
 
 
+def flagged_deleted(frame: bytes) -> bytes:
+    return frame[:-1] + DELETED_BYTE
+
+
 def decode_records(
     data: bytes, base: int, first_seq: int, stop_seq: int, corrupt: Corrupt, *, with_deleted: bool
 ) -> list[StoredRecord]:

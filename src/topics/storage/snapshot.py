@@ -1,99 +1,260 @@
-"""Numbered snapshots: an opaque body in a checksummed container. Little endian.
+"""One snapshot file: a base, which has every topic, or an increment, which has those that changed. Little endian.
 
      off  size  field
        0    8   magic       "topicsnp"
-       8    4   version     u32   1
-      12    8   body_len    u64
-      20    8   xxh3        u64   XXH3-64 over [0 .. 20) and the body
-      28    N   body
+       8    4   version     u32   2
+      12    4   zero
+      16    .   chunks
 
-`save` is atomic; its commit point is the sync of the directory, after the rename (`fs.replace_file`). The previous
-snapshot is kept and older ones are removed: `load_latest` can fall back when the newest is damaged. Whoever trims the
-WAL must therefore keep what the previous snapshot has not absorbed.
+    a chunk
+       0    4   body_len    u32
+       4    1   kind        u8    1 head  2 topics  3 end
+       5    3   zero
+       8    8   xxh3        u64   over the offset of the chunk in the file (u64), [0 .. 8) and the body
+      16    N   body
+
+    a topic, one after another in the body of a chunk
+       0    8   topic_id    u64
+       8    4   image_len   u32
+      12    4   tail_count  u32
+      16  20×   tails             first_seq u64, kept u64, new_len u32
+       .    N   image             MessagePack, `TopicImage`
+       .    .   records           of each tail `new_len` bytes of segment frames, which follow `kept` bytes of the same
+                                  tail in earlier files
+
+The first chunk is the head, the last one the end: a file that ends before it is damaged. A tail that a topic does not
+list is no more. Owns the bytes of a file; which files make a state is in `snapshot_chain`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
+import msgspec
 from xxhash import xxh3_64
 
-from topics.storage import paths
-from topics.storage.errors import CorruptFile, UnknownVersion, failing_as
-from topics.storage.fs import Disk, replace_file
+from topics import limits
+from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.fs import Disk, MappedBytes, WritableFile
 
 MAGIC = b"topicsnp"
-SNAPSHOT_VERSION = 1
-SNAPSHOTS_KEPT = 2
+SNAPSHOT_VERSION = 2
+STATE_FORMAT = 4
 
-_PREFIX = Struct("<8sIQ")
-_HEADER_BYTES = _PREFIX.size + 8
+_FILE_HEADER = Struct("<8sI4x")
+_CHUNK = Struct("<IB3x")
+_CHUNK_BYTES = _CHUNK.size + 8
+_OFFSET = Struct("<Q")
+_TOPIC = Struct("<QII")
+_TAIL = Struct("<QQI")
+
+_HEAD, _TOPICS, _END = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSnapshot:
+class Head(msgspec.Struct, frozen=True):
+    """`base`: the number this one builds on; 0: on nothing. `shards`: directory name of each WAL shard to the first lsn
+    that is not in here. `start`: the number of the process that wrote it. `clean`: nothing follows."""
+
     number: int
-    body: bytes
-    damaged: tuple[CorruptFile, ...]
-    """Newer snapshots that could not be read: when there are any, this is a fallback, to be reported."""
+    base: int
+    next_id: int
+    shards: dict[str, int]
+    start: int
+    clean: bool
+    format: int = STATE_FORMAT
 
 
-def encode_snapshot(body: bytes) -> bytes:
-    prefix = _PREFIX.pack(MAGIC, SNAPSHOT_VERSION, len(body))
-    return prefix + _checksum(prefix, body) + body
+class _Format(msgspec.Struct):
+    format: int
 
 
-def decode_snapshot(content: bytes, path: str) -> bytes:
-    """The body, or `CorruptFile`, or `UnknownVersion`."""
-    if len(content) < _HEADER_BYTES:
+class _End(msgspec.Struct, frozen=True):
+    topics: int
+    removed: list[int]
+
+
+class NewTail(NamedTuple):
+    """The frames of a tail that a file gets. `kept`: how many bytes of it earlier files have."""
+
+    first_seq: int
+    kept: int
+    data: bytes
+
+
+class TopicEntry(NamedTuple):
+    """What a file gets of a topic."""
+
+    topic_id: int
+    image: bytes
+    tails: list[NewTail]
+
+
+class Place(NamedTuple):
+    """Some bytes of a file."""
+
+    offset: int
+    length: int
+
+
+class FoundTail(NamedTuple):
+    first_seq: int
+    kept: int
+    place: Place
+
+
+class FoundTopic(NamedTuple):
+    """Where a file has a topic."""
+
+    topic_id: int
+    image: Place
+    tails: list[FoundTail]
+
+
+class SnapshotFile(NamedTuple):
+    """A file that was read and found whole."""
+
+    path: str
+    content: MappedBytes
+    head: Head
+    topics: list[FoundTopic]
+    removed: list[int]
+
+    def at(self, place: Place) -> bytes:
+        return self.content[place.offset : place.offset + place.length]
+
+
+class SnapshotWriter:
+    """Writes one, chunk by chunk. Nothing is durable before `finish` has returned."""
+
+    def __init__(self, file: WritableFile, head: Head) -> None:
+        self._file = file
+        self._offset = _FILE_HEADER.size
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._topics = 0
+        file.write(_FILE_HEADER.pack(MAGIC, SNAPSHOT_VERSION))
+        self._chunk(_HEAD, msgspec.msgpack.encode(head))
+
+    @property
+    def written_bytes(self) -> int:
+        return self._offset
+
+    def add(self, topic: TopicEntry) -> None:
+        """Hot: once for each topic that changed."""
+        tails = topic.tails
+        self._topics += 1
+        parts = self._parts
+        parts.append(_TOPIC.pack(topic.topic_id, len(topic.image), len(tails)))
+        size = _TOPIC.size + len(topic.image)
+        for tail in tails:
+            parts.append(_TAIL.pack(tail.first_seq, tail.kept, len(tail.data)))
+            size += _TAIL.size + len(tail.data)
+        parts.append(topic.image)
+        parts += [tail.data for tail in tails if tail.data]
+        self._part_bytes += size
+        if self._part_bytes >= limits.SNAPSHOT_CHUNK_BYTES:
+            self._flush()
+
+    def finish(self, removed: Iterable[int]) -> None:
+        self._flush()
+        self._chunk(_END, msgspec.msgpack.encode(_End(self._topics, list(removed))))
+        self._file.full_sync()
+
+    def _flush(self) -> None:
+        if self._parts:
+            self._chunk(_TOPICS, b"".join(self._parts))
+            self._parts, self._part_bytes = [], 0
+
+    def _chunk(self, kind: int, body: bytes) -> None:
+        prefix = _CHUNK.pack(len(body), kind)
+        self._file.write(prefix + _checksum(self._offset, prefix, body) + body)
+        self._offset += _CHUNK_BYTES + len(body)
+
+
+def decode_head(content: MappedBytes, path: str) -> Head:
+    """The head alone: the rest is not looked at."""
+    for kind, body, _ in _chunks(content, path):
+        if kind == _HEAD:
+            return _decode_head(body, path)
+        break
+    raise CorruptFile(path, _FILE_HEADER.size, "it does not begin with a head")
+
+
+def decode(content: MappedBytes, path: str) -> SnapshotFile:
+    """The whole file, checked. Raises `CorruptFile` or `UnknownVersion`."""
+    head = decode_head(content, path)
+    topics: list[FoundTopic] = []
+    end: _End | None = None
+    for kind, body, offset in _chunks(content, path):
+        if end is not None:
+            raise CorruptFile(path, offset, "something follows the end")
+        if kind == _TOPICS:
+            topics += _topics(body, offset)
+        elif kind == _END:
+            end = msgspec.msgpack.decode(body, type=_End)
+    if end is None:
+        raise CorruptFile(path, len(content), "it ends before its end")
+    if end.topics != len(topics):
+        raise CorruptFile(path, len(content), f"{len(topics)} topics where {end.topics} are due")
+    return SnapshotFile(path, content, head, topics, end.removed)
+
+
+def load(disk: Disk, path: str) -> SnapshotFile:
+    return decode(disk.map(path), path)
+
+
+def _decode_head(body: bytes, path: str) -> Head:
+    found = msgspec.msgpack.decode(body, type=_Format).format
+    if found != STATE_FORMAT:
+        raise UnknownVersion(path, f"state format {found}", earlier=found < STATE_FORMAT)
+    return msgspec.msgpack.decode(body, type=Head)
+
+
+def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]:
+    """(kind, body, offset of the body) of each chunk, checked."""
+    if len(content) < _FILE_HEADER.size:
         raise CorruptFile(path, 0, "too short for a snapshot")
-    magic, version, body_len = _PREFIX.unpack_from(content)
+    magic, version = _FILE_HEADER.unpack_from(content)
     if magic != MAGIC:
         raise CorruptFile(path, 0, "no snapshot")
     if version != SNAPSHOT_VERSION:
-        raise UnknownVersion(path, f"snapshot format {version}")
-    body = content[_HEADER_BYTES:]
-    if len(body) != body_len:
-        raise CorruptFile(path, 12, f"{len(body)} bytes of body where {body_len} are due")
-    if content[_PREFIX.size : _HEADER_BYTES] != _checksum(content[: _PREFIX.size], body):
-        raise CorruptFile(path, _PREFIX.size, "the checksum does not match")
-    return body
+        raise UnknownVersion(path, f"snapshot format {version}", earlier=version < SNAPSHOT_VERSION)
+    if content[12:16] != b"\0\0\0\0":
+        raise CorruptFile(path, 12, "its header is damaged")
+    at = _FILE_HEADER.size
+    while at < len(content):
+        if at + _CHUNK_BYTES > len(content):
+            raise CorruptFile(path, at, "an incomplete chunk")
+        body_len, kind = _CHUNK.unpack_from(content, at)
+        body_at = at + _CHUNK_BYTES
+        body = content[body_at : body_at + body_len]
+        if len(body) != body_len:
+            raise CorruptFile(path, at, f"{len(body)} bytes of a chunk where {body_len} are due")
+        if content[at + _CHUNK.size : body_at] != _checksum(at, content[at : at + _CHUNK.size], body):
+            raise CorruptFile(path, at, "the checksum of a chunk does not match")
+        yield kind, body, body_at
+        at = body_at + body_len
 
 
-def save(disk: Disk, directory: str, number: int, body: bytes) -> None:
-    """Durable when it returns; on `DiskFailed` the earlier snapshots are untouched."""
-    path = f"{directory}/{paths.snapshot_name(number)}"
-    with failing_as(path, "saving a snapshot"):
-        disk.make_dir(directory)
-        replace_file(disk, path, encode_snapshot(body))
-        for old in numbers(disk, directory)[SNAPSHOTS_KEPT:]:
-            disk.remove(f"{directory}/{paths.snapshot_name(old)}")
+def _topics(body: bytes, body_at: int) -> Iterator[FoundTopic]:
+    """Hot: once for each topic at a start."""
+    at = 0
+    while at < len(body):
+        topic_id, image_len, tail_count = _TOPIC.unpack_from(body, at)
+        at += _TOPIC.size
+        heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
+        at += tail_count * _TAIL.size
+        image = Place(body_at + at, image_len)
+        at += image_len
+        tails: list[FoundTail] = []
+        for first_seq, kept, new_len in heads:
+            tails.append(FoundTail(first_seq, kept, Place(body_at + at, new_len)))
+            at += new_len
+        yield FoundTopic(topic_id, image, tails)
 
 
-def numbers(disk: Disk, directory: str) -> list[int]:
-    """The snapshots there are, newest first."""
-    found = (paths.parse_snapshot_name(name) for name in disk.list_dir(directory))
-    return sorted((number for number in found if number is not None), reverse=True)
-
-
-def load_latest(disk: Disk, directory: str) -> LoadedSnapshot | None:
-    """The newest readable snapshot; None when there is no snapshot at all.
-
-    Raises `CorruptFile` when there are some and none can be read, `UnknownVersion` when the newest is of
-    another version: an older one would silently undo what that version did.
-    """
-    damaged: list[CorruptFile] = []
-    for number in numbers(disk, directory):
-        path = f"{directory}/{paths.snapshot_name(number)}"
-        try:
-            return LoadedSnapshot(number, decode_snapshot(disk.read(path), path), tuple(damaged))
-        except CorruptFile as error:
-            damaged.append(error)
-    if damaged:
-        raise damaged[0]
-    return None
-
-
-def _checksum(prefix: bytes, body: bytes) -> bytes:
-    hasher = xxh3_64(prefix)
+def _checksum(offset: int, prefix: bytes, body: bytes) -> bytes:
+    hasher = xxh3_64(_OFFSET.pack(offset))
+    hasher.update(prefix)
     hasher.update(body)
     return hasher.digest()[::-1]

@@ -1,7 +1,8 @@
-"""Checks a data directory without changing it: snapshots, WAL, segments of both tiers, and how they fit together.
+"""Checks a data directory without changing it: bases, increments and their tails, WAL, segments of both tiers, and how
+they fit together.
 
-The newest readable snapshot says what must be there. What only the snapshot before it points to is checked for
-damage too, as it would be needed should the newest be lost; what neither points to is an orphan, a note.
+The newest state says what must be there. What only the snapshot before it points to is checked for damage too, as it
+would be needed should the newest increment be lost; what neither points to is an orphan, a note.
 Nothing may write to the directory meanwhile: hold its lock.
 
 The checks of single segments and WAL shards know nothing of each other. `each` runs them: one after the other, or, as
@@ -15,18 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
 from msgspec import structs
 
+from topics import limits
 from topics.model.image import SegmentImage, TopicImage
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot, snapshot_chain
 from topics.storage.cold_tier import ColdTier
 from topics.storage.errors import CorruptFile, DirectoryInUse, NoDataDirectory, UnknownVersion
 from topics.storage.findings import Finding, Findings, Severity
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
-from topics.storage.state import State, decode_state
+from topics.storage.snapshot_chain import LoadedState, Numbers
 from topics.storage.verify_topic import TopicCheck, TopicSummary, check_bytes
 from topics.storage.verify_wal import ShardCheck, WalSummary
 from topics.storage.wal_positions import read_positions
@@ -163,7 +164,7 @@ def _check_kept(disk: Disk, due: SegmentDue, findings: Findings) -> None:
         return
     try:
         reader = SegmentReader(disk, due.directory, due.segment.first_seq, due.segment.data_bytes)
-        check_bytes(disk, reader, findings, due.topic_id, sealed=due.segment.sealed)
+        check_bytes(disk, reader, findings, due.topic_id)
     except CorruptFile as error:
         findings.corrupt(error, due.topic_id)
 
@@ -181,14 +182,18 @@ class _Verification:
 
     def run(self) -> Report:
         shards = shard_names(self._disk, self._root)
-        numbers = snapshot.numbers(self._disk, paths.meta_dir(self._root))
-        if not shards and not numbers:
+        numbers = snapshot_chain.numbers(self._disk, paths.meta_dir(self._root))
+        if not shards and not numbers.newest:
             raise NoDataDirectory(self._root)
         ColdTier(self._disk, self._root, self._cold_root).check()
-        readable = self._read_snapshots(numbers)
-        number, state, images = readable[0] if readable else (0, State(1, False, {}, [], 0), [])
+        snapshots = self._check_snapshots(numbers)
+        newest = self._load(limits.U64_MAX)
+        before = None if newest is None else self._load(newest.number - 1)
+        number = 0 if newest is None else newest.number
+        images = [] if newest is None else newest.images
+        absorbed = {} if newest is None else newest.head.shards
         needed = _segments_of(images)
-        kept = {key: image for _, _, older in readable[1:] for key, image in _segments_of(older).items()}
+        kept = {} if before is None else _segments_of(before.images)
         self._total_bytes = sum(segment.data_bytes for segment in (kept | needed).values())
         self._total_bytes += sum(self._wal_bytes(name) for name in shards)
         heads = {image.topic_id: image.head_seq for image in images}
@@ -197,39 +202,47 @@ class _Verification:
             [
                 ShardDue(
                     paths.shard_path(self._root, name),
-                    state.shards.get(name) if number else 0,
+                    absorbed.get(name) if number else 0,
                     heads,
                     0 if positions is None else positions.synced.get(name, 0),
                 )
                 for name in shards
             ]
         )
-        path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
-        topics = self._check_topics(path, images, {key: kept[key] for key in kept.keys() - needed.keys()})
+        topics = self._check_topics(newest, {key: kept[key] for key in kept.keys() - needed.keys()})
         # Without a snapshot nothing says which files belong to something.
         if number:
             self._note_orphans(needed.keys() | kept.keys())
         for topic in topics:
             topic.in_wal = wal.appended[topic.topic_id]
             topic.problems = self._findings.problems_by_topic[topic.topic_id]
-        return Report(topics, self._findings.all, len(numbers), wal.frames, self._done_bytes)
+        return Report(topics, self._findings.all, snapshots, wal.frames, self._done_bytes)
 
-    def _read_snapshots(self, numbers: list[int]) -> list[tuple[int, State, list[TopicImage]]]:
-        """The readable ones, newest first."""
-        found: list[tuple[int, State, list[TopicImage]]] = []
-        for number in numbers:
-            path = f"{paths.meta_dir(self._root)}/{paths.snapshot_name(number)}"
+    def _check_snapshots(self, numbers: Numbers) -> int:
+        """Every file by itself; how many there are."""
+        directory = paths.meta_dir(self._root)
+        files = [snapshot_chain.base_path(directory, number) for number in numbers.bases]
+        files += [snapshot_chain.increment_path(directory, number) for number in numbers.increments]
+        for path in files:
             try:
-                state, images = decode_state(snapshot.decode_snapshot(self._disk.read(path), path), path)
+                snapshot.load(self._disk, path)
             except CorruptFile as error:
                 self._findings.corrupt(error)
             except UnknownVersion as error:
                 self._findings.unchecked(path, f"another version of topics wrote it: {error.version}")
-            except msgspec.DecodeError as error:
-                self._findings.problem(path, 0, f"its body cannot be read: {error}")
-            else:
-                found.append((number, state, images))
-        return found
+        return len(files)
+
+    def _load(self, through: int) -> LoadedState | None:
+        """What the files make together."""
+        try:
+            return snapshot_chain.load_latest(self._disk, paths.meta_dir(self._root), through)
+        except CorruptFile as error:
+            if not any(finding.path == error.path for finding in self._findings.all):
+                self._findings.corrupt(error)
+        except UnknownVersion as error:
+            if not any(finding.path == error.path for finding in self._findings.all):
+                self._findings.unchecked(error.path, f"another version of topics wrote it: {error.version}")
+        return None
 
     def _check_wal(self, dues: list[ShardDue]) -> WalSummary:
         wal = WalSummary()
@@ -240,13 +253,18 @@ class _Verification:
             wal.appended.update(checked.wal.appended)
         return wal
 
-    def _check_topics(self, snapshot_path: str, images: list[TopicImage], kept: Segments) -> list[TopicSummary]:
+    def _check_topics(self, newest: LoadedState | None, kept: Segments) -> list[TopicSummary]:
         summaries: dict[int, TopicSummary] = {}
         dues: list[SegmentDue] = []
+        images = [] if newest is None else newest.images
         heads = {image.topic_id: image.head_seq for image in images}
+        snapshot_path = "" if newest is None else newest.path
         for image in images:
             check = TopicCheck(self._disk, snapshot_path, image, self._findings, self._advance, heads=heads)
             check.check_image()
+            for segment in image.segments:
+                if not segment.sealed and newest is not None:
+                    check.check_tail(segment, newest.tails.get((image.topic_id, segment.first_seq), []))
             summaries[image.topic_id] = check.summary
             dues += self._segments_due(snapshot_path, image, check.summary)
         for (topic_id, _, cold), segment in kept.items():
@@ -266,6 +284,8 @@ class _Verification:
         alone = structs.replace(image, segments=[], keys=[], cursors={}, losses=[], routers=[], queue=None, hops={})
         unnamed_cold = 0
         for segment in image.segments:
+            if not segment.sealed:
+                continue
             if segment.cleared:
                 summary.deleted += segment.count
             elif segment.cold and not self._cold_root:
@@ -316,5 +336,5 @@ def _segments_of(images: list[TopicImage]) -> Segments:
         (image.topic_id, segment.first_seq, segment.cold): segment
         for image in images
         for segment in image.segments
-        if not segment.cleared
+        if segment.sealed and not segment.cleared
     }

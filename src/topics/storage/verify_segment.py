@@ -10,10 +10,9 @@ from topics.storage.segment_format import DELETED, ENTRY, LIVE, frame_at
 from topics.storage.segment_reader import SegmentReader
 
 
-def segment_problems(disk: Disk, reader: SegmentReader, *, sealed: bool = True) -> Iterator[CorruptFile]:
-    """Everything wrong with `.data` and, of a sealed segment, with the other files. Goes on after a bad record if
-    its lengths make sense."""
-    if _is_sound(disk, reader, sealed=sealed):
+def segment_problems(disk: Disk, reader: SegmentReader) -> Iterator[CorruptFile]:
+    """Everything wrong with `.data` and with the other files. Goes on after a bad record if its lengths make sense."""
+    if _is_sound(disk, reader):
         return
     data = reader.data
     damaged = False
@@ -31,20 +30,20 @@ def segment_problems(disk: Disk, reader: SegmentReader, *, sealed: bool = True) 
             yield CorruptFile(data.path, offset - 1, neither)
     if offset != data.size:
         yield CorruptFile(data.path, offset, "bytes after the last record of the index")
-    if sealed and not damaged:
+    if not damaged:
         yield from _sidecar_problems(disk, reader)
 
 
-def _is_sound(disk: Disk, reader: SegmentReader, *, sealed: bool) -> bool:
+def _is_sound(disk: Disk, reader: SegmentReader) -> bool:
     """Whether there is nothing to report: the usual answer, in a third of the time of the search for what is."""
     try:
         tags = reader.encoded_tags()  # reads every record
         index = reader.index.encoded()
     except CorruptFile:
         return False
-    if sealed and not _text_matches(reader):
+    if not _text_matches(reader):
         return False
-    if sealed and any(
+    if any(
         not disk.exists(path) or disk.read(path) != expected
         for path, expected in ((reader.index.path, index), (reader.tags_path, tags))
     ):

@@ -10,7 +10,9 @@ from topics.storage.errors import CorruptFile
 from topics.storage.findings import Findings
 from topics.storage.fs import Disk
 from topics.storage.paths import SegmentPart
+from topics.storage.recovery import read_tail
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.snapshot_chain import TailPiece
 from topics.storage.verify_segment import segment_problems
 
 
@@ -89,20 +91,31 @@ class TopicCheck:
             self._findings.problem(path, 0, "missing", topic_id)
             return
         size = self._disk.size(path)
-        if size < segment.data_bytes or (segment.sealed and size != segment.data_bytes):
+        if size != segment.data_bytes:
             self._findings.problem(path, size, f"{size} bytes long where {segment.data_bytes} are due", topic_id)
             return
-        if size > segment.data_bytes:
-            beyond = size - segment.data_bytes
-            self._findings.note(path, segment.data_bytes, f"{beyond} bytes beyond the last checkpoint, to be cut off")
         try:
             reader = SegmentReader(self._disk, directory, segment.first_seq, segment.data_bytes)
         except CorruptFile as error:
             self._findings.corrupt(error, topic_id)
             return
-        if check_bytes(self._disk, reader, self._findings, topic_id, sealed=segment.sealed):
+        if check_bytes(self._disk, reader, self._findings, topic_id):
             self._check_counts(segment, reader)
         self._advance(segment.data_bytes)
+
+    def check_tail(self, segment: SegmentImage, pieces: list[TailPiece]) -> None:
+        """The records that snapshots have, and their counts."""
+        try:
+            tail = read_tail(self._image, segment, pieces)
+        except CorruptFile as error:
+            self._findings.corrupt(error, self._image.topic_id)
+            return
+        below = max(self._image.earliest_seq - segment.first_seq, 0)
+        live = [size for size, dead in zip(tail.batch.sizes[below:], tail.deleted[below:], strict=True) if not dead]
+        self.summary.live += len(live)
+        self.summary.deleted += sum(tail.deleted)
+        if sum(live) != segment.live_bytes:
+            self._wrong(f"its tail has {sum(live)} bytes of live records where {segment.live_bytes} are due")
 
     def _check_counts(self, segment: SegmentImage, reader: SegmentReader) -> None:
         topic_id = self._image.topic_id
@@ -139,11 +152,10 @@ class TopicCheck:
         self._findings.problem(self._snapshot_path, 0, f"topic {self._image.name!r}: {reason}", self._image.topic_id)
 
 
-def check_bytes(disk: Disk, reader: SegmentReader, findings: Findings, topic_id: int | None, *, sealed: bool) -> bool:
-    """Every checksum and seq, and the sidecars of a sealed segment: an active one's index is not synced, and its tags
-    are not written yet. Whether `.data` is sound."""
+def check_bytes(disk: Disk, reader: SegmentReader, findings: Findings, topic_id: int | None) -> bool:
+    """Every checksum and seq, and the sidecars. Whether `.data` is sound."""
     sound = True
-    for problem in segment_problems(disk, reader, sealed=sealed):
+    for problem in segment_problems(disk, reader):
         findings.corrupt(problem, topic_id)
         sound = sound and problem.path != reader.data.path
     return sound

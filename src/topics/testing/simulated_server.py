@@ -33,7 +33,7 @@ from topics.model.router import RouterSettings
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
 from topics.server.settings import read_settings
-from topics.storage.errors import StorageError
+from topics.storage.errors import DiskFailed, StorageError
 from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
@@ -47,6 +47,7 @@ DATA_DIR = "/data"
 COLD_DIR = "/cold"
 _READ_LIMIT = 7  # small, so that reading a topic takes several batches
 _READ_BYTES = 1 << 20
+_CHECKPOINTS_A_FOLD = 3
 
 
 class Reading(NamedTuple):
@@ -77,6 +78,7 @@ class SimulatedServer:
     ) -> None:
         self._at_turn_end: list[Callable[[], None]] = []
         self._stopped = False
+        self._checkpoints = 0
         settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
         settings = structs.replace(settings, **overrides)
         self.engine, self.journal, self.store = assemble_core(
@@ -116,6 +118,7 @@ class SimulatedServer:
         clean = self.checkpoint(clean=True)
         if clean and self.checkpointer.has_listed:
             clean = self.checkpoint(clean=True)
+        self.store.sealer.close()
         self.checkpointer.close()
         for shard in self.journal.shards:
             shard.close()
@@ -123,25 +126,55 @@ class SimulatedServer:
         return clean and self.journal.failure is None
 
     def checkpoint(self, *, clean: bool = False, during: Callable[[str], None] | None = None) -> bool:
-        """False when the disk refused it. `during` is called between the steps with the name of the one just done:
-        "capture", "barrier", "write"; what it does then happens while the checkpoint runs."""
+        """False when the disk refused it. Blocks that are due are sealed first, and after every few the increments are
+        folded. `during` is called between the steps with the name of the one just done: "instant", "topic" for each
+        that was captured, "capture" when all are, "barrier", "write"; what it does then happens while the checkpoint
+        runs."""
         between = during or (lambda _: None)
         if (failure := self.journal.failure) is not None:
             self.checkpointer.last_failure = failure
             return False
-        progress = self.checkpointer.begin()
+        if not clean:
+            self.seal()
+        checkpointer = self.checkpointer
+        progress = checkpointer.begin(clean=clean)
         try:
             self.wait(progress.captured)
+            checkpointer.write_head(progress)
+            between("instant")
+            more = True
+            while more:
+                more = checkpointer.capture_some(progress, topics_max=1)
+                captures, progress.captures = progress.captures, []
+                checkpointer.write(captures)
+                between("topic")
+            checkpointer.write(progress.captures)
+            progress.captures = []
             between("capture")
             self.sync()
             between("barrier")
-            result = self.checkpointer.write(progress, clean=clean)
+            result = checkpointer.commit(progress)
         except (StorageError, StorageFailed) as error:
-            self.checkpointer.give_up(progress, error)
+            checkpointer.give_up(progress, error)
             return False
         between("write")
-        self.checkpointer.settle(progress, result)
+        checkpointer.settle(progress, result)
         self.step()
+        self._checkpoints += 1
+        if self._checkpoints % _CHECKPOINTS_A_FOLD == 0:
+            checkpointer.folds.fold()
+        return True
+
+    def seal(self) -> bool:
+        """Seals the blocks that are due. False when the disk refused it."""
+        sealer = self.store.sealer
+        while jobs := sealer.begin():
+            try:
+                sizes = sealer.write(jobs)
+            except DiskFailed:
+                sealer.give_up(jobs)
+                return False
+            sealer.remove(sealer.settle(jobs, sizes))
         return True
 
     # Operations

@@ -83,7 +83,7 @@ def test_an_operation_on_a_topic_that_is_gone_changes_nothing(kind: type) -> Non
     """A log that is read may say what happened to it before another one says that it was deleted."""
     state = State()
     assert apply(state, some(kind)) == 0
-    assert (len(state.topics), len(state.routers), state.changed, state.records_live) == (0, 0, set(), 0)
+    assert (len(state.topics), len(state.routers), state.changed, state.records_live) == (0, 0, {}, 0)
 
 
 def test_an_operation_takes_first_what_the_ttl_says_is_gone_by_then() -> None:

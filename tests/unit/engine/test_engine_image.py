@@ -2,29 +2,23 @@
 
 from engine_on_a_fake_clock import TOPIC, EngineOnAFakeClock, record
 
-from topics.engine.block import AnyBlock, Block
-from topics.engine.image import capture, settle
-from topics.engine.topic import Topic
+from topics.engine.image import Flushed, capture, give_back
 from topics.model.config import Durability, TopicConfigPatch
 from topics.model.image import BlockCapture, TopicCapture
 from topics.model.producer import RememberedWrite
+from topics.model.record import RECORD_OVERHEAD_BYTES
 from topics.model.tag_match import TagMatch
 
-NEVER_MS = 0
 X = TagMatch("x", is_prefix=False)
 
 
-def taken(at: EngineOnAFakeClock, block_age_ms_max: int = NEVER_MS) -> TopicCapture:
-    return capture(at.topic, at.clock.now_ms(), block_age_ms_max)
+def taken(at: EngineOnAFakeClock, flushed: list[Flushed] | None = None) -> TopicCapture:
+    return capture(at.topic, [] if flushed is None else flushed)
 
 
 def only(captured: TopicCapture) -> BlockCapture:
     (block,) = captured.blocks
     return block
-
-
-def not_sealed(topic: Topic, block: Block) -> AnyBlock:
-    raise AssertionError("it is not to be sealed")
 
 
 def test_a_capture_has_all_a_snapshot_needs_of_a_topic() -> None:
@@ -53,86 +47,50 @@ def test_columns_are_copies_the_log_may_go_on() -> None:
 def test_after_a_checkpoint_only_what_came_since_is_taken() -> None:
     at = EngineOnAFakeClock()
     at.fill(3)
-    settle(at.topic, only(taken(at)), not_sealed)
+    first = only(taken(at))
+    assert (first.flushed_count, first.flushed_bytes) == (0, 0)
     at.fill(2)
     block = only(taken(at))
     assert (block.flushed_count, block.record_count) == (3, 5)
+    assert block.flushed_bytes == first.live_bytes
     assert block.columns is not None
     assert len(block.columns.fragments) == 2
 
 
-def test_a_delete_of_what_is_on_disk_is_listed_until_its_byte_is_set() -> None:
+def test_what_was_captured_and_not_written_is_taken_again() -> None:
+    at = EngineOnAFakeClock()
+    at.write(record(tag="x"), record())
+    taken(at)
+    flushed: list[Flushed] = []
+    at.write(record(tag="x"), record())
+    taken(at, flushed)
+    at.engine.delete_records(TOPIC, None, X)
+    give_back(flushed)
+    block = only(taken(at))
+    assert (block.flushed_count, block.record_count, block.unflagged) == (2, 4, [0])
+    assert block.columns is not None
+    assert [fragment is None for fragment in block.columns.fragments] == [True, False]
+
+
+def test_a_delete_of_what_is_on_disk_is_listed_as_long_as_it_is_a_tail() -> None:
     at = EngineOnAFakeClock()
     at.write(record(tag="x"), record(), record())
-    settle(at.topic, only(taken(at)), not_sealed)
+    taken(at)
     at.engine.delete_records(TOPIC, None, X)
-    for _ in range(2):
-        captured = only(taken(at))
-        assert captured.unflagged == [0], "the snapshot that lists it may not be the last"
-        settle(at.topic, captured, not_sealed)
-    at.topic.log.blocks[0].unflagged.clear()
-    assert only(taken(at)).unflagged == []
+    for _ in range(3):
+        assert only(taken(at)).unflagged == [0]
 
 
-def test_a_delete_while_the_checkpoint_is_written_is_flagged_by_the_next_one() -> None:
-    at = EngineOnAFakeClock()
-    at.write(record(), record(tag="x"), record())
-    captured = only(taken(at))
-    at.engine.delete_records(TOPIC, None, X)
-    settle(at.topic, captured, not_sealed)
-    assert only(taken(at)).unflagged == [1]
-
-
-def test_a_delete_before_the_checkpoint_has_no_payload_to_write_and_no_byte_to_flag() -> None:
+def test_a_delete_before_the_checkpoint_has_no_payload_to_write_and_is_not_listed() -> None:
     at = EngineOnAFakeClock()
     at.write(record(), record(tag="x"), record())
     at.engine.delete_records(TOPIC, None, X)
     captured = only(taken(at))
     assert captured.columns is not None
     assert captured.columns.fragments[1] is None
-    settle(at.topic, captured, not_sealed)
-    assert only(taken(at)).unflagged == []
-
-
-def test_a_block_that_has_waited_long_enough_is_sealed() -> None:
-    at = EngineOnAFakeClock()
-    at.fill(1)
-    at.clock.advance(99)
-    assert not only(taken(at, 100)).seal
-    at.clock.advance(1)
-    assert only(taken(at, 100)).seal
-    at.fill(1)
-    assert [block.seal for block in taken(at, 100).blocks] == [True, False]
-
-
-def test_without_an_age_a_block_waits_until_it_is_full() -> None:
-    at = EngineOnAFakeClock()
-    at.fill(1)
-    at.clock.advance(10**9)
-    assert not only(taken(at)).seal
-
-
-def test_a_sealed_block_takes_the_place_of_the_one_in_memory() -> None:
-    at = EngineOnAFakeClock()
-    at.fill(2)
-    at.clock.advance(100)
-    sealed = Block(1)
-
-    def seal(topic: Topic, block: Block) -> AnyBlock:
-        assert (topic, block.first_seq) == (at.topic, 1)
-        return sealed
-
-    settle(at.topic, only(taken(at, 100)), seal)
-    assert at.topic.log.blocks == [sealed]
-
-
-def test_a_block_that_went_while_it_was_written_is_let_go() -> None:
-    at = EngineOnAFakeClock()
-    at.fill(2)
-    captured = only(taken(at))
-    at.engine.delete_records(TOPIC, 3, None)
-    settle(at.topic, captured, not_sealed)
-    assert at.topic.log.blocks == []
+    again = only(taken(at))
+    assert again.unflagged == []
+    assert again.flushed_bytes == captured.live_bytes + RECORD_OVERHEAD_BYTES
 
 
 def test_what_stays_in_memory_is_not_taken() -> None:
@@ -142,7 +100,7 @@ def test_what_stays_in_memory_is_not_taken() -> None:
     at.configure(TopicConfigPatch(durability=Durability.EPHEMERAL))
     at.write(record(), key="with its record")
     captured = taken(at)
-    assert (only(captured).first_seq, only(captured).record_count, only(captured).seal) == (1, 1, True)
+    assert (only(captured).first_seq, only(captured).record_count) == (1, 1)
     assert [key for key, _ in captured.image.keys] == ["kept"]
     assert captured.image.head_seq == 2
 

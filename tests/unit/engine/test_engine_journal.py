@@ -10,6 +10,7 @@ from doubles.manual_journal import ManualJournal
 from topics import limits
 from topics.engine.engine import Appended, Write
 from topics.engine.journal import Busy, Commit, Journal, NoJournal
+from topics.engine.topic import Topic
 from topics.errors import (
     RecordTooLarge,
     StorageFailed,
@@ -610,26 +611,57 @@ def test_without_a_journal_a_strong_reader_sees_everything() -> None:
 # What a checkpoint has to write
 
 
+def taken_changes(at: Journalled) -> tuple[list[Topic], list[int]]:
+    changed: list[Topic] = []
+    removed = at.engine.state.begin_capture(changed.append)
+    while at.engine.state.capture_next():
+        pass
+    return changed, removed
+
+
 def test_changed_and_removed_topics_are_handed_out_once(at: Journalled) -> None:
     at.engine.put_topic("other", TopicConfigPatch())
     at.journal.commit()
-    at.engine.state.take_changes()
+    taken_changes(at)
     at.write(record())
-    assert at.engine.state.take_changes() == ([], []), "a staged write has changed nothing yet"
+    assert taken_changes(at) == ([], []), "a staged write has changed nothing yet"
     at.journal.commit()
     other = at.engine.topic("other")
     at.engine.delete_topic("other")
     at.journal.commit()
-    assert at.engine.state.take_changes() == ([at.topic], [other.topic_id])
-    assert at.engine.state.take_changes() == ([], [])
+    assert taken_changes(at) == ([at.topic], [other.topic_id])
+    assert taken_changes(at) == ([], [])
 
 
 def test_changes_that_could_not_be_written_are_changes_still(at: Journalled) -> None:
     at.write(record())
     at.journal.commit()
-    changed, removed = at.engine.state.take_changes()
+    changed, removed = taken_changes(at)
     topic = at.topic
     at.engine.delete_topic(TOPIC)
     at.journal.commit()
-    at.engine.state.return_changes(changed, [*removed, 99])
-    assert at.engine.state.take_changes() == ([], [99, topic.topic_id])
+    at.engine.state.end_capture(changed, [*removed, 99])
+    assert taken_changes(at) == ([], [99, topic.topic_id])
+
+
+def test_a_topic_is_captured_before_it_changes() -> None:
+    at = Journalled()
+    at.write(record())
+    at.journal.commit()
+    captured: list[int] = []
+    at.engine.state.begin_capture(lambda topic: captured.append(topic.log.head_seq))
+    at.write(record())
+    assert captured == [], "it waits for the disk: nothing has changed yet"
+    at.journal.commit()
+    assert captured == [1]
+    assert not at.engine.state.capture_next()
+    assert at.engine.state.has_changes, "for the next one"
+
+
+def test_what_a_failed_checkpoint_had_not_captured_yet_is_still_to_be_written() -> None:
+    at = Journalled()
+    at.write(record())
+    at.journal.commit()
+    removed = at.engine.state.begin_capture(lambda topic: None)
+    at.engine.state.end_capture([], removed)
+    assert taken_changes(at) == ([at.topic], [])

@@ -108,7 +108,7 @@ class Driven:
             self.told,
             engine.state.bytes_live,
             engine.state.records_live,
-            engine.state.blocks_filled,
+            (list(engine.state.begun), len(engine.state.full)),
             [changed.name for changed in engine.state.changed],
             (topic.assigned_seq, topic.assigned_ts, topic.last_write_ts, topic.ceiling, topic.ceiling_margin),
             (log.head_seq, log.count, log.bytes, log.last_ts, log.earliest_seq, log.evict_floor),
@@ -187,7 +187,7 @@ def single(at: Driven, new: NewRecord | None = None) -> int:
 
 def test_a_plain_record_goes_the_short_way(at: Driven) -> None:
     assert [single(at) for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
-    assert at.engine.state.blocks_filled == 1
+    assert [topic.name for topic in at.engine.state.full] == [TOPIC]
     assert single(at, record(tag="abcd", node="abcd")) == 8
 
 

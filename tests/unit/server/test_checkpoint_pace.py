@@ -4,9 +4,9 @@ from topics import limits
 from topics.server.checkpoint_pace import CheckpointPace
 
 
-def polls_until_due(pace: CheckpointPace, *, wal_bytes: int = 0, blocks_filled: int = 0) -> int:
+def polls_until_due(pace: CheckpointPace, *, wal_bytes: int = 0) -> int:
     for polls in range(1, 10_000):
-        if pace.due(wal_bytes, blocks_filled):
+        if pace.due(wal_bytes):
             return polls
     raise AssertionError("never due")
 
@@ -16,15 +16,14 @@ def polls(seconds: float) -> int:
 
 
 def test_an_idle_server_checkpoints_at_the_interval_and_a_busy_one_at_once() -> None:
-    pace = CheckpointPace(0)
+    pace = CheckpointPace()
     assert polls_until_due(pace) == polls(limits.CHECKPOINT_INTERVAL_S)
     assert polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES) == 1
-    assert polls_until_due(pace, blocks_filled=1) == polls(limits.CHECKPOINT_SEAL_INTERVAL_S)
-    assert polls_until_due(pace, blocks_filled=1) == polls(limits.CHECKPOINT_INTERVAL_S)
+    assert polls_until_due(pace) == polls(limits.CHECKPOINT_INTERVAL_S)
 
 
 def test_a_checkpoint_that_fails_is_tried_again_less_and_less_often() -> None:
-    pace = CheckpointPace(0)
+    pace = CheckpointPace()
     waits: list[int] = []
     for _ in range(9):
         waits.append(polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES))
@@ -33,7 +32,7 @@ def test_a_checkpoint_that_fails_is_tried_again_less_and_less_often() -> None:
 
 
 def test_after_one_that_succeeds_there_is_no_pause_left() -> None:
-    pace = CheckpointPace(0)
+    pace = CheckpointPace()
     for _ in range(5):
         polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES)
         pace.done(succeeded=False)

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.errors import ConfigurationError, StorageFailed
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot_chain
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 from topics.testing.simulated_server import DATA_DIR, SimulatedServer
@@ -62,8 +62,8 @@ def test_after_a_start_the_snapshot_before_it_can_still_be_fallen_back_to() -> N
     server.checkpoint()
     server.delete_records("orders", before_seq=9)
     started(disk := disk.crash_keep_all())
-    newest = snapshot.numbers(disk, paths.meta_dir(DATA_DIR))[0]
-    damaged = disk.open_append(f"{paths.meta_dir(DATA_DIR)}/{paths.snapshot_name(newest)}")
+    newest = snapshot_chain.numbers(disk, paths.meta_dir(DATA_DIR)).newest
+    damaged = disk.open_append(snapshot_chain.increment_path(paths.meta_dir(DATA_DIR), newest))
     damaged.write_at(40, b"\xff")
     assert sorted(started(disk.crash_keep_all()).read_all("orders").records) == [9, 10, 11, 12]
 
@@ -80,7 +80,8 @@ def test_a_checkpoint_goes_well_after_one_the_disk_refused_anywhere() -> None:
             server.write(topic, 3)
         disk.fail_at(disk.mutating_calls + call)
         try:
-            if server.checkpoint():
+            sealed = server.seal()
+            if server.checkpoint() and sealed:
                 break
             assert server.checkpoint()
         except StorageFailed:

@@ -381,6 +381,7 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named_by_file_and_offset(tmp_path: Path) -> None:
     server = started(tmp_path)
     write_each(server, rich(range(10)), FSYNC)
+    server.seal()
     server.stop()
     path = sorted((tmp_path / "data" / "topics").rglob("*.data"))[1]
     content = bytearray(path.read_bytes())
@@ -396,6 +397,7 @@ def test_a_damaged_record_is_named_by_file_and_offset(tmp_path: Path) -> None:
 def test_a_damaged_index_changes_nothing(tmp_path: Path, damage: str) -> None:
     server = started(tmp_path)
     write_each(server, rich(range(8)), FSYNC)
+    server.seal()
     server.stop()
     for path in (tmp_path / "data" / "topics").rglob("*.idx"):
         content = path.read_bytes()
@@ -409,6 +411,7 @@ def test_a_damaged_index_changes_nothing(tmp_path: Path, damage: str) -> None:
 def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     server = started(tmp_path)
     write_each(server, rich(range(10)), FSYNC)
+    server.seal()
     server.stop()
     path = sorted((tmp_path / "data" / "topics").rglob("*.data"))[1]
     path.unlink()

@@ -8,7 +8,7 @@ from topics.storage import paths
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
-from topics.storage.segment_writer import SegmentAppender
+from topics.storage.segment_writer import write_segment
 from topics.storage.segments import Key, Segments
 
 HOT, COLD = "/hot", "/cold"
@@ -32,9 +32,7 @@ FRAGMENTS = [
 
 
 def seal(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ, records: list[SegmentInput] = RECORDS) -> None:
-    appender = SegmentAppender.create(disk, paths.topic_dir(root, TOPIC_ID), first_seq)
-    appender.append(records)
-    appender.seal()
+    write_segment(disk, paths.topic_dir(root, TOPIC_ID), first_seq, records)
 
 
 def reader_of(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ) -> SegmentReader:

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from topics.cli.inspect import render_json, render_text
 from topics.model.record import NewRecord
-from topics.storage import paths, snapshot
+from topics.storage import paths, snapshot_chain
 from topics.storage.frame import FrameKind, control_frame
 from topics.storage.inspect import Entry, FileKind, NotInspectable, entries, kind_of
 from topics.testing.fake_clock import FakeClock
@@ -116,9 +116,9 @@ def test_a_delete_since_the_segment_was_written_is_in_the_snapshot_before_it_is_
     shown = []
     for _ in range(3):
         server.checkpoint()
-        number = snapshot.numbers(disk, paths.meta_dir(DATA_DIR))[0]
-        segment = dump(disk, f"{paths.meta_dir(DATA_DIR)}/{paths.snapshot_name(number)}")[-1]
-        shown.append((segment.fields["deleted"], dump(disk, f"{SEGMENT}.data")[0].kind))
+        loaded = snapshot_chain.load_latest(disk, paths.meta_dir(DATA_DIR))
+        assert loaded is not None
+        shown.append((loaded.images[0].segments[0].deleted, dump(disk, f"{SEGMENT}.data")[0].kind))
     assert shown == [([0], "record"), ([0], "deleted"), ([], "deleted")]
 
 
@@ -155,9 +155,35 @@ def test_a_tag_table_lists_seqs() -> None:
     assert "checksum" in dump(disk, f"{SEGMENT}.tags")[0].wrong
 
 
+def newest_increment(disk: FakeDisk) -> str:
+    directory = paths.meta_dir(DATA_DIR)
+    return snapshot_chain.increment_path(directory, snapshot_chain.numbers(disk, directory).newest)
+
+
+def test_a_snapshot_shows_the_tails_it_has() -> None:
+    disk = FakeDisk()
+    server = SimulatedServer(disk, FakeClock())
+    server.start()
+    server.write("orders", 5, config={"durability": "fsync"})
+    server.delete_records("orders", before_seq=2)
+    server.checkpoint()
+    found = dump(disk, newest_increment(disk))
+    assert [(entry.kind, entry.seq) for entry in found[1:]] == [
+        ("topic", 5),
+        ("tail", 1),
+        ("deleted", 1),
+        ("record", 2),
+        ("record", 3),
+        ("record", 4),
+        ("record", 5),
+    ]
+    assert found[3].topic_id == 1
+    assert disk.read(newest_increment(disk))[found[4].offset :].startswith(b"\x29\x00\x00\x00\x00\x02\x00")
+
+
 def test_a_snapshot_shows_topics_and_segments() -> None:
     disk = directory()
-    path = f"{paths.meta_dir(DATA_DIR)}/{paths.snapshot_name(snapshot.numbers(disk, paths.meta_dir(DATA_DIR))[0])}"
+    path = newest_increment(disk)
     found = dump(disk, path)
     assert [entry.kind for entry in found] == ["snapshot", "topic", "segment"]
     assert found[1].fields["name"] == "orders"

@@ -42,6 +42,7 @@ def reopened(
         sum(SIZES),
         100,
         110,
+        sum(SIZES),
         cold=cold,
         dead_below=dead_below,
         unflagged=unflagged,

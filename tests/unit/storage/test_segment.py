@@ -16,7 +16,7 @@ from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_tags import TagTable, encode_tags
-from topics.storage.segment_writer import SegmentAppender, remove_segment, rewrite_sidecars
+from topics.storage.segment_writer import remove_segment, rewrite_sidecars, write_segment
 from topics.storage.verify_segment import segment_problems
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 
@@ -40,11 +40,7 @@ def expected(records: list[SegmentInput], first_seq: int = 5) -> list[StoredReco
 
 def sealed(disk: Disk | None = None, directory: str = DIRECTORY, records: list[SegmentInput] = RECORDS) -> Disk:
     disk = disk or FakeDisk()
-    appender = SegmentAppender.create(disk, directory, 5)
-    appender.append(records[:2])
-    appender.flush()
-    appender.append(records[2:])
-    appender.seal()
+    write_segment(disk, directory, 5, records)
     return disk
 
 
@@ -156,9 +152,7 @@ def test_the_tag_table_agrees_with_a_plain_search(tags: list[bytes | None], want
 )
 def test_whatever_was_written_reads_back(first_seq: int, records: list[SegmentInput]) -> None:
     disk = FakeDisk()
-    appender = SegmentAppender.create(disk, DIRECTORY, first_seq)
-    appender.append(records)
-    appender.seal()
+    write_segment(disk, DIRECTORY, first_seq, records)
     reader = SegmentReader(disk, DIRECTORY, first_seq)
     assert reader.slices(0, len(records)) == expected(records, first_seq)
     assert list(segment_problems(disk, reader)) == []
@@ -348,37 +342,7 @@ def test_a_truncated_sealed_segment_is_corruption() -> None:
     assert caught.value.offset == frame_ends()[3]
 
 
-# The active segment
-
-
-def test_an_unflushed_record_is_nowhere_and_a_flushed_one_durable() -> None:
-    disk = FakeDisk()
-    appender = SegmentAppender.create(disk, DIRECTORY, 5)
-    appender.append(RECORDS[:2])
-    flushed = appender.flush()
-    appender.append(RECORDS[2:])
-    assert (appender.next_seq, appender.count, appender.flushed_bytes) == (10, 5, flushed)
-    assert appender.data_bytes == frame_ends()[-1]
-    after = disk.crash_drop_all()
-    assert SegmentReader(after, DIRECTORY, 5, flushed).slices(0, 9) == expected(RECORDS[:2])
-
-
-def test_what_lies_beyond_the_known_good_length_is_cut_off() -> None:
-    disk = FakeDisk()
-    appender = SegmentAppender.create(disk, DIRECTORY, 5)
-    appender.append(RECORDS[:2])
-    good = appender.flush()
-    appender.append(RECORDS[2:4])
-    appender.flush()
-    overwrite(disk, DATA, good + 20, b"torn")
-    again = SegmentAppender.reopen(disk.crash_keep_all(), DIRECTORY, 5, good)
-    assert (again.next_seq, again.flushed_bytes) == (7, good)
-    disk = FakeDisk()
-    sealed(disk)
-    again = SegmentAppender.reopen(disk, DIRECTORY, 5, good)
-    again.append(RECORDS[2:])
-    again.seal()
-    assert disk.crash_drop_all().dump() == sealed_dump()
+# Writing
 
 
 def sealed_dump() -> dict[str, bytes]:
@@ -387,34 +351,36 @@ def sealed_dump() -> dict[str, bytes]:
     return disk.dump()
 
 
-def test_an_active_segment_shorter_than_its_known_good_length_is_corruption() -> None:
+def test_a_segment_is_durable_when_it_is_written() -> None:
+    disk = FakeDisk()
+    assert write_segment(disk, DIRECTORY, 5, RECORDS) == frame_ends()[-1]
+    assert disk.crash_drop_all().dump() == sealed_dump()
+
+
+def test_dead_records_are_marked_deleted_from_the_start() -> None:
+    disk = FakeDisk()
+    write_segment(disk, DIRECTORY, 5, RECORDS, dead=[1, 3])
+    marked = FakeDisk()
+    sealed(marked)
+    SegmentReader(marked, DIRECTORY, 5).flag_deleted([1, 3])
+    assert disk.dump() == marked.dump()
+
+
+def test_a_segment_shorter_than_its_known_length_is_corruption() -> None:
     disk = sealed()
-    size = disk.size(DATA)
     with pytest.raises(CorruptFile):
-        SegmentAppender.reopen(disk, DIRECTORY, 5, size + 1)
-    with pytest.raises(CorruptFile):
-        SegmentReader(disk, DIRECTORY, 5, size + 1)
-
-
-def test_a_known_good_length_within_a_record_is_corruption() -> None:
-    with pytest.raises(CorruptFile):
-        SegmentAppender.reopen(sealed(), DIRECTORY, 5, frame_ends()[1] - 1)
+        SegmentReader(disk, DIRECTORY, 5, disk.size(DATA) + 1)
 
 
 def test_an_empty_segment_reads_as_empty() -> None:
     disk = FakeDisk()
-    SegmentAppender.create(disk, DIRECTORY, 5).seal()
+    write_segment(disk, DIRECTORY, 5, [])
     reader = SegmentReader(disk, DIRECTORY, 5)
     assert (reader.count, reader.last_seq) == (0, 4)
     assert reader.slices(0, 1) == []
     assert reader.find_tag(b"x") == []
     assert reader.bisect_ts(0) == 0
     assert list(segment_problems(disk, reader)) == []
-
-
-def test_a_segment_is_not_created_over_another() -> None:
-    with pytest.raises(DiskFailed):
-        SegmentAppender.create(sealed(), DIRECTORY, 5)
 
 
 def test_a_dropped_segment_is_gone_for_good() -> None:
@@ -425,46 +391,19 @@ def test_a_dropped_segment_is_gone_for_good() -> None:
     assert disk.crash_drop_all().dump() == {}
 
 
-def test_a_crash_at_every_call_keeps_what_was_flushed_and_loses_no_sealed_record() -> None:
-    class Work:
-        def __init__(self, disk: FakeDisk) -> None:
-            self.disk = disk
-            self.flushed = 0
-            self.flushed_bytes = 0
-
-        def run(self) -> None:
-            appender = SegmentAppender.create(self.disk, DIRECTORY, 5)
-            for position in range(5):
-                appender.append(RECORDS[position : position + 1])
-                if position % 2:
-                    self.flushed_bytes = appender.flush()
-                    self.flushed = appender.count
-            appender.seal()
-            self.flushed, self.flushed_bytes = 5, appender.flushed_bytes
-            SegmentReader(self.disk, DIRECTORY, 5).flag_deleted([0, 4])
-
+def test_after_a_crash_at_any_call_the_segment_can_be_written_again() -> None:
     counting = FakeDisk()
-    Work(counting).run()
+    sealed(counting)
     for call in range(1, counting.mutating_calls + 1):
         for applied, torn_bytes in ((False, 0), (False, 40), (True, 0)):
             disk = FakeDisk()
             disk.stop_at(call, applied=applied, torn_bytes=torn_bytes)
-            work = Work(disk)
             with pytest.raises(SimulatedCrash):
-                work.run()
+                sealed(disk)
             for after in (
                 disk.crash_keep_all(),
                 disk.crash_drop_all(),
                 *(disk.crash(call * 8 + seed) for seed in range(8)),
             ):
-                if work.flushed_bytes == 0:
-                    continue
-                reader = SegmentReader(after, DIRECTORY, 5, work.flushed_bytes)
-                assert reader.slices(0, 9, with_deleted=True) == expected(RECORDS[: work.flushed])
-                again = SegmentAppender.reopen(after, DIRECTORY, 5, work.flushed_bytes)
-                again.append(RECORDS[work.flushed :])
-                again.seal()
-                durable = after.crash_drop_all()
-                reader = SegmentReader(durable, DIRECTORY, 5)
-                assert reader.slices(0, 9, with_deleted=True) == expected(RECORDS)
-                assert list(segment_problems(durable, reader)) == []
+                sealed(after)
+                assert after.crash_drop_all().dump() == sealed_dump()

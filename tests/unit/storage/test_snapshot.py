@@ -1,138 +1,115 @@
-"""Snapshots: exact bytes, atomic saving, the fallback, and every byte flipped once."""
+"""A snapshot file: exact bytes, that every cut and every flipped byte is found, and other versions."""
 
-import errno
 import struct
 
+import msgspec
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.storage.errors import CorruptFile, DiskFailed, UnknownVersion
-from topics.storage.snapshot import decode_snapshot, encode_snapshot, load_latest, numbers, save
-from topics.testing.fake_disk import FakeDisk, SimulatedCrash
+from topics.storage import snapshot
+from topics.storage.errors import CorruptFile, UnknownVersion
+from topics.storage.snapshot import STATE_FORMAT, Head, NewTail, SnapshotWriter, TopicEntry
+from topics.testing.fake_disk import FakeDisk
 
-DIRECTORY = "/data/meta"
+PATH = "/increment.0003.bin"
+HEAD = Head(number=3, base=2, next_id=9, shards={"": 17}, start=1, clean=False)
+TOPICS = [
+    TopicEntry(7, b"image", [NewTail(1, 0, b"frames"), NewTail(5, 10, b"more")]),
+    TopicEntry(8, b"another", []),
+]
 
 
-def path(number: int) -> str:
-    return f"{DIRECTORY}/snapshot.{number:04d}.bin"
-
-
-def saved(*bodies: bytes) -> FakeDisk:
+def written(topics: list[TopicEntry] = TOPICS, removed: list[int] | None = None, head: object = HEAD) -> bytes:
     disk = FakeDisk()
-    for number, body in enumerate(bodies, 1):
-        save(disk, DIRECTORY, number, body)
-    return disk
+    writer = SnapshotWriter(disk.create(PATH), head)  # type: ignore[arg-type]
+    for topic in topics:
+        writer.add(topic)
+    writer.finish([4] if removed is None else removed)
+    assert writer.written_bytes <= disk.size(PATH)
+    return disk.crash_drop_all().read(PATH) if disk.exists(PATH) and disk.sync_dir("/") is None else b""
+
+
+def chunk(offset: int, kind: int, body: bytes) -> bytes:
+    prefix = struct.pack("<IB3x", len(body), kind)
+    checksum = xxhash.xxh3_64(struct.pack("<Q", offset) + prefix + body).intdigest()
+    return prefix + struct.pack("<Q", checksum) + body
 
 
 def test_a_snapshot_has_the_documented_bytes() -> None:
-    prefix = b"topicsnp" + struct.pack("<I", 1) + struct.pack("<Q", 4)
-    checksum = struct.pack("<Q", xxhash.xxh3_64(prefix + b"body").intdigest())
-    assert saved(b"body").dump() == {path(1): prefix + checksum + b"body"}
+    expected = b"topicsnp" + struct.pack("<II", 2, 0)
+    expected += chunk(len(expected), 1, msgspec.msgpack.encode(HEAD))
+    first = struct.pack("<QII", 7, 5, 2) + struct.pack("<QQI", 1, 0, 6) + struct.pack("<QQI", 5, 10, 4)
+    topics = first + b"imageframesmore" + struct.pack("<QII", 8, 7, 0) + b"another"
+    expected += chunk(len(expected), 2, topics)
+    expected += chunk(len(expected), 3, msgspec.msgpack.encode({"topics": 2, "removed": [4]}))
+    assert written() == expected
 
 
-@given(st.binary())
-def test_any_body_comes_back(body: bytes) -> None:
-    assert decode_snapshot(encode_snapshot(body), "x") == body
+def test_what_was_written_comes_back() -> None:
+    file = snapshot.decode(written(), PATH)
+    assert (file.head, file.removed) == (HEAD, [4])
+    assert [(each.topic_id, file.at(each.image)) for each in file.topics] == [(7, b"image"), (8, b"another")]
+    tails = [(tail.first_seq, tail.kept, file.at(tail.place)) for tail in file.topics[0].tails]
+    assert tails == [(1, 0, b"frames"), (5, 10, b"more")]
 
 
-def test_the_newest_is_loaded_and_the_previous_kept() -> None:
-    disk = saved(b"one", b"two", b"three")
-    assert numbers(disk, DIRECTORY) == [3, 2]
-    loaded = load_latest(disk, DIRECTORY)
-    assert loaded is not None
-    assert (loaded.number, loaded.body, loaded.damaged) == (3, b"three", ())
+@given(st.lists(st.binary(max_size=300_000), max_size=5))
+def test_topics_of_any_size_are_cut_into_chunks_and_come_back(images: list[bytes]) -> None:
+    file = snapshot.decode(written([TopicEntry(n, image, []) for n, image in enumerate(images, 1)]), PATH)
+    assert [file.at(topic.image) for topic in file.topics] == images
 
 
-def test_without_snapshots_there_is_nothing_to_load() -> None:
-    assert load_latest(FakeDisk(), DIRECTORY) is None
-
-
-def test_numbers_are_compared_as_numbers() -> None:
-    disk = FakeDisk()
-    save(disk, DIRECTORY, 9_999, b"old")
-    save(disk, DIRECTORY, 10_000, b"new")
-    assert numbers(disk, DIRECTORY) == [10_000, 9_999]
-
-
-def test_a_damaged_newest_falls_back_to_the_previous_and_says_so() -> None:
-    disk = saved(b"one", b"two")
-    content = disk.read(path(2))
-    for at in [*range(8), *range(12, len(content))]:
-        for bit in range(8):
-            disk.open_append(path(2)).write_at(at, bytes([content[at] ^ 1 << bit]))
-            loaded = load_latest(disk, DIRECTORY)
-            assert loaded is not None
-            assert (loaded.number, loaded.body) == (1, b"one")
-            assert [error.path for error in loaded.damaged] == [path(2)]
-        disk.open_append(path(2)).write_at(at, content[at : at + 1])
-
-
-def test_a_cut_snapshot_is_damaged() -> None:
-    content = encode_snapshot(b"body")
+def test_a_cut_file_is_damaged() -> None:
+    content = written()
     for length in range(len(content)):
         with pytest.raises(CorruptFile):
-            decode_snapshot(content[:length], "x")
+            snapshot.decode(content[:length], PATH)
     with pytest.raises(CorruptFile):
-        decode_snapshot(content + b"\x00", "x")
+        snapshot.decode(content + b"\x00", PATH)
 
 
-def test_when_none_can_be_read_the_newest_is_named() -> None:
-    disk = saved(b"one", b"two")
-    for number in (1, 2):
-        disk.open_append(path(number)).write_at(28, b"?")
-    with pytest.raises(CorruptFile) as caught:
-        load_latest(disk, DIRECTORY)
-    assert caught.value.path == path(2)
+def test_every_flipped_bit_is_found() -> None:
+    content = written()
+    for at in [*range(8), *range(12, len(content))]:
+        for bit in range(8):
+            damaged = bytearray(content)
+            damaged[at] ^= 1 << bit
+            with pytest.raises(CorruptFile):
+                snapshot.decode(bytes(damaged), PATH)
 
 
-def test_another_version_is_its_own_error_and_no_fallback() -> None:
-    disk = saved(b"one", b"two")
-    for byte in range(8, 12):
-        changed = saved(b"one", b"two")
-        changed.open_append(path(2)).write_at(byte, b"\x09")
-        with pytest.raises(UnknownVersion):
-            load_latest(changed, DIRECTORY)
-    disk.open_append(path(2)).write_at(8, b"\x02")
+def test_chunks_that_changed_places_are_found() -> None:
+    content = written([TopicEntry(1, b"a" * 300_000, []), TopicEntry(2, b"b" * 300_000, [])])
+    size = 16 + 16 + 300_000
+    first = content.index(b"a" * 300_000) - 32
+    swapped = content[:first] + content[first + size : first + 2 * size] + content[first : first + size]
+    with pytest.raises(CorruptFile):
+        snapshot.decode(swapped + content[first + 2 * size :], PATH)
+
+
+def test_another_version_is_named_and_not_called_damage() -> None:
+    content = bytearray(written())
+    content[8] = 9
     with pytest.raises(UnknownVersion) as caught:
-        load_latest(disk, DIRECTORY)
-    assert caught.value.version == "snapshot format 2"
+        snapshot.decode(bytes(content), PATH)
+    assert caught.value.version == "snapshot format 9"
+    with pytest.raises(UnknownVersion) as caught:
+        snapshot.decode(written(head={"format": STATE_FORMAT + 1, "something": "else"}), PATH)
+    assert caught.value.message == (
+        f"{PATH} has a format this version of topics does not know (state format {STATE_FORMAT + 1}): "
+        "start the version that wrote it"
+    )
 
 
-def test_a_save_can_be_repeated_after_one_that_was_cut_short() -> None:
-    disk = saved(b"one")
-    disk.create(f"{path(2)}.tmp").write(b"half")
-    save(disk, DIRECTORY, 2, b"two")
-    assert disk.list_dir(DIRECTORY) == ["snapshot.0001.bin", "snapshot.0002.bin"]
-
-
-def test_a_failed_save_leaves_the_earlier_snapshots() -> None:
-    calls = saved(b"one").mutating_calls
-    for call in range(calls + 1, saved(b"one", b"two").mutating_calls + 1):
-        disk = saved(b"one")
-        disk.fail_at(call, errno.ENOSPC, written_bytes=5)
-        with pytest.raises(DiskFailed):
-            save(disk, DIRECTORY, 2, b"two")
-        loaded = load_latest(disk.crash_drop_all(), DIRECTORY)
-        assert loaded is not None
-        assert loaded.body == b"one"
-
-
-def test_a_crash_at_every_call_leaves_the_old_or_the_new_snapshot() -> None:
-    before, after = saved(b"one", b"two").mutating_calls, saved(b"one", b"two", b"3" * 2000).mutating_calls
-    for call in range(before + 1, after + 1):
-        for applied, torn_bytes in ((False, 0), (False, 700), (True, 0)):
-            disk = saved(b"one", b"two")
-            disk.stop_at(call, applied=applied, torn_bytes=torn_bytes)
-            with pytest.raises(SimulatedCrash):
-                save(disk, DIRECTORY, 3, b"3" * 2000)
-            for survivor in (
-                disk.crash_keep_all(),
-                disk.crash_drop_all(),
-                *(disk.crash(call * 8 + seed) for seed in range(8)),
-            ):
-                loaded = load_latest(survivor, DIRECTORY)
-                assert loaded is not None
-                assert loaded.damaged == ()
-                assert loaded.body in (b"two", b"3" * 2000)
+def test_an_earlier_format_is_refused_with_the_way_to_take_the_topics_along() -> None:
+    content = bytearray(written())
+    content[8] = 1
+    with pytest.raises(UnknownVersion) as caught:
+        snapshot.decode(bytes(content), PATH)
+    assert caught.value.message == (
+        f"{PATH} was written by an earlier version of topics, and this one does not read its format "
+        "(snapshot format 1): start that version on the directory and export your topics, "
+        "then start this one on an empty directory"
+    )

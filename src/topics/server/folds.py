@@ -1,0 +1,39 @@
+"""Folds: when increments have outgrown their base, a thread makes a new one of them. Nobody waits for it."""
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from topics.storage.checkpoint import Checkpoints
+from topics.storage.errors import StorageError
+
+log = logging.getLogger("topics.fold")
+
+
+class Folds:
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="fold")
+        self._under_way: Future[None] | None = None
+        self.checkpoints: Checkpoints | None = None  # whose increments they are
+
+    def fold_if_due(self) -> None:
+        """Has the thread look; it may be busy with one already."""
+        if self._under_way is None or self._under_way.done():
+            self._under_way = self._worker.submit(self._look)
+
+    def fold(self) -> None:
+        """Makes a base of what is there. What the disk refuses is tried again after the next checkpoint."""
+        assert self.checkpoints is not None, "open first"
+        try:
+            self.checkpoints.fold()
+        except StorageError as error:
+            log.error("increments could not be folded into a new base: %s", error.message)
+
+    def close(self) -> None:
+        """One under way ends early."""
+        if self.checkpoints is not None:
+            self.checkpoints.stop_folding()
+        self._worker.shutdown(cancel_futures=True)
+
+    def _look(self) -> None:
+        if self.checkpoints is not None and self.checkpoints.is_fold_due:
+            self.fold()

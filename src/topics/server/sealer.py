@@ -1,0 +1,249 @@
+"""Seals blocks: what takes no more records becomes a segment and leaves memory, as soon as a thread has written it.
+
+Waits for no checkpoint and for no other topic. Until a snapshot points to the segment, its records are in the log or in
+an earlier snapshot as well, so a crash at any point costs nothing but a file that the next start removes.
+
+What is chosen, in this order:
+
+    full blocks                                        at once
+    the largest open blocks                            when what is unsealed has used up half of its budget
+    blocks that have waited too long for more          a few at a time: each becomes three files
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from heapq import nlargest
+from typing import NamedTuple
+
+from topics import limits
+from topics.clock import Clock
+from topics.engine.block import AnyBlock, Block
+from topics.engine.image import columns_from
+from topics.engine.state import State, holds
+from topics.engine.topic import Topic
+from topics.model.record import Columns
+from topics.storage.checkpoint import inputs_of
+from topics.storage.errors import DiskFailed
+from topics.storage.fs import Disk
+from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.storage.segment_text import encode_text
+from topics.storage.segment_writer import write_segment
+from topics.storage.segments import Segments
+from topics.storage.tiers import Tiers
+
+log = logging.getLogger("topics.seal")
+
+
+class Job(NamedTuple):
+    """A block as it was when it was chosen. `columns` are copies."""
+
+    topic: Topic
+    block: Block
+    columns: Columns
+
+
+class Sealer:
+    def __init__(
+        self,
+        state: State,
+        clock: Clock,
+        disk: Disk,
+        tiers: Tiers,
+        segments: Segments,
+        *,
+        keep_text: bool,
+        unsealed_bytes_max: int,
+        block_age_ms_max: int,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._disk = disk
+        self._tiers = tiers
+        self._segments = segments
+        self._keep_text = keep_text
+        self._unsealed_bytes_max = unsealed_bytes_max
+        self._block_age_ms_max = block_age_ms_max
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="seal")
+        self._wake = asyncio.Event()
+        self._sealed: list[tuple[int, int]] = []  # as (topic_id, first_seq), since the last checkpoint began
+        self.failures_total = 0
+
+    async def run(self) -> None:
+        """Seals whatever is due, until cancelled. What is being written then is finished: `close` waits for it."""
+        loop = asyncio.get_running_loop()
+        self._state.on_full = self._wake.set
+        while True:
+            jobs = self.begin()
+            if not jobs:
+                self._wake.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), limits.SEAL_POLL_S)
+                continue
+            try:
+                sizes = await loop.run_in_executor(self._worker, self.write, jobs)
+            except DiskFailed as error:
+                log.error("blocks could not be sealed and stay in memory: %s", error.message)
+                self.give_up(jobs)
+                await asyncio.sleep(limits.SEAL_RETRY_S)
+            except BaseException:
+                self.give_up(jobs)
+                raise
+            else:
+                left_over = self.settle(jobs, sizes)
+                if left_over:
+                    await loop.run_in_executor(self._worker, self.remove, left_over)
+
+    def close(self) -> None:
+        self._worker.shutdown()
+
+    # The steps
+
+    def begin(self) -> list[Job]:
+        """Chooses what is due, as much as is worth a turn of the thread."""
+        jobs: list[Job] = []
+        chosen_bytes = 0
+        for topic, block in self._due():
+            block.closed = block.sealing = True
+            jobs.append(Job(topic, block, columns_from(block, 0)))
+            chosen_bytes += block.written_bytes
+            if chosen_bytes >= limits.SEAL_BATCH_BYTES:
+                break
+        return jobs
+
+    def write(self, jobs: list[Job]) -> list[int]:
+        """Runs on the thread: the segments, durable when it returns; their sizes."""
+        sizes: list[int] = []
+        for topic, block, columns in jobs:
+            directory = self._tiers.directory(topic.topic_id, cold=False)
+            dead = [position for position, fragment in enumerate(columns.fragments) if fragment is None]
+            if len(dead) == len(columns.fragments):
+                sizes.append(0)  # all of it was deleted: the place stays, and there is nothing to write
+            else:
+                text = self._text(block, columns) if self._keep_text else None
+                sizes.append(write_segment(self._disk, directory, block.first_seq, inputs_of(columns), dead, text))
+        return sizes
+
+    @staticmethod
+    def _text(block: Block, columns: Columns) -> bytes | None:
+        """The records as readers get them."""
+        return encode_text(block.first_seq, columns.fragments, columns.nodes, columns.tags, has_meta=block.has_meta)
+
+    def settle(self, jobs: list[Job], sizes: list[int]) -> list[tuple[int, int]]:
+        """The segments take the place of their blocks. Returns those that nobody needs any more."""
+        left_over: list[tuple[int, int]] = []
+        for (topic, block, columns), size in zip(jobs, sizes, strict=True):
+            key = (topic.topic_id, block.first_seq)
+            if not holds(topic, block):
+                left_over.append(key)
+                continue
+            if size:
+                self._sealed.append(key)
+            topic.log.replace_block(self._sealed_block(topic, block, columns, size))
+            self._state.changed[topic] = None
+        self._state.count_unsealed()
+        return left_over
+
+    def give_up(self, jobs: list[Job]) -> None:
+        """The disk refused: they are still to be sealed."""
+        self.failures_total += 1
+        for topic, block, _ in jobs:
+            block.sealing = False
+            if not topic.deleted:
+                self._state.full[topic] = None
+
+    def remove(self, segments: list[tuple[int, int]]) -> None:
+        """Runs on the thread: no snapshot has ever pointed to these."""
+        for topic_id, first_seq in segments:
+            try:
+                self._tiers.remove_segment(topic_id, first_seq, cold=False)
+            except DiskFailed as error:
+                log.error("a segment nobody needs stays until the next start: %s", error.message)
+
+    # For checkpoints
+
+    def take_sealed(self) -> list[tuple[int, int]]:
+        """What was sealed since this was last called: the next snapshot points to it, or nobody ever will."""
+        sealed, self._sealed = self._sealed, []
+        return sealed
+
+    def return_sealed(self, sealed: list[tuple[int, int]]) -> None:
+        self._sealed = sealed + self._sealed
+
+    # Choosing
+
+    def _due(self) -> Iterator[tuple[Topic, Block]]:
+        yield from self._full()
+        if self._state.unsealed_bytes > self._unsealed_bytes_max // 2:
+            yield from self._largest()
+        yield from self._aged()
+
+    def _full(self) -> Iterator[tuple[Topic, Block]]:
+        state = self._state
+        while state.full:
+            topic = next(iter(state.full))
+            log = topic.log
+            for block in _unsealed(log.blocks):
+                takes_more = block is log.blocks[-1] and not log.is_full(block)
+                if not (takes_more or block.sealing or log.is_resident(block)):
+                    yield topic, block
+            del state.full[topic]
+
+    def _largest(self) -> Iterator[tuple[Topic, Block]]:
+        """Whatever counts for the budget can be sealed, so writers who wait for that are let in again."""
+        waiting = [(block, topic) for block, topic in self._state.large.items() if not block.sealing]
+        for block, topic in nlargest(limits.SEAL_EARLY_MAX, waiting, key=lambda each: each[0].counted_bytes):
+            if holds(topic, block) and not topic.log.is_resident(block):
+                yield topic, block
+
+    def _aged(self) -> Iterator[tuple[Topic, Block]]:
+        begun, age_ms_max = self._state.begun, self._block_age_ms_max
+        oldest_ms = self._clock.now_ms() - age_ms_max
+        left = limits.SEAL_AGED_PER_POLL_MAX
+        while begun and left and age_ms_max:
+            topic = self._state.topics.by_id(begun[0])
+            block = None if topic is None or not topic.log.blocks else topic.log.blocks[-1]
+            if topic is not None and isinstance(block, Block) and not topic.log.is_resident(block):
+                if block.first_ts > oldest_ms:
+                    return
+                if not block.sealing:
+                    left -= 1
+                    yield topic, block
+            begun.popleft()
+
+    def _sealed_block(self, topic: Topic, block: Block, columns: Columns, size: int) -> AnyBlock:
+        """The block as a sealed segment; what was deleted while it was written is carried over."""
+        if block.live_count == 0:
+            return ClearedBlock(block.first_seq, len(block), block.first_ts, block.last_ts)
+        sealed = SealedBlock(
+            self._segments,
+            topic.topic_id,
+            block.first_seq,
+            len(block),
+            block.live_count,
+            block.live_bytes,
+            block.first_ts,
+            block.last_ts,
+            size,
+            live=None
+            if block.live_count == len(block)
+            else bytearray(fragment is not None for fragment in block.fragments),
+        )
+        if block.live_count < len(block):
+            written, now = columns.fragments, block.fragments
+            sealed.unflagged = [
+                position for position in range(len(now)) if now[position] is None and written[position] is not None
+            ]
+        return sealed
+
+
+def _unsealed(blocks: list[AnyBlock]) -> list[Block]:
+    """The blocks at the end that are in memory, oldest first."""
+    found: list[Block] = []
+    for block in reversed(blocks):
+        if not isinstance(block, Block):
+            break
+        found.append(block)
+    return found[::-1]

@@ -1,0 +1,289 @@
+"""Which snapshot files make a state: the newest base that is whole, and every increment after it.
+
+    snapshot.0007.bin  increment.0008.bin  increment.0009.bin     the state of snapshot 9
+
+A base of the same number as an increment has the same state: it was folded from the files up to that one. The base
+before it, and the increments that were folded, are kept until the next fold, so that a damaged base can be passed
+over. A damaged newest increment is passed over, too: what the one before it needs of the log is kept. Any other damage
+is `CorruptFile`: what would replace it is gone.
+
+`save` is atomic; its commit point is the sync of the directory, after the rename.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from topics import limits
+from topics.model.image import TopicImage
+from topics.storage import paths, snapshot
+from topics.storage.errors import CorruptFile, UnknownVersion, failing_as
+from topics.storage.fs import Disk
+from topics.storage.snapshot import Head, NewTail, Place, SnapshotFile, SnapshotWriter, TopicEntry
+
+BASES_KEPT = 2
+
+
+class TailPiece(NamedTuple):
+    """A part of a tail: some bytes of one snapshot file."""
+
+    file: SnapshotFile
+    place: Place
+
+
+Tails = Mapping[tuple[int, int], list[TailPiece]]
+"""By topic id and first seq: the pieces of each tail, in order."""
+
+decode_image = msgspec.msgpack.Decoder(TopicImage).decode
+encode_image = msgspec.msgpack.Encoder().encode
+
+
+class LoadedState(NamedTuple):
+    """`path`: of its newest file."""
+
+    path: str
+    number: int
+    head: Head
+    images: list[TopicImage]
+    tails: Tails
+    damaged: tuple[CorruptFile, ...]
+    """Files that could not be read and were passed over: to be reported."""
+
+
+class Numbers(NamedTuple):
+    """The files there are, each kind newest first."""
+
+    bases: list[int]
+    increments: list[int]
+
+    @property
+    def newest(self) -> int:
+        """The last snapshot there is, whole or not; 0 when there is none."""
+        return max([*self.bases[:1], *self.increments[:1]], default=0)
+
+
+def numbers(disk: Disk, directory: str) -> Numbers:
+    names = disk.list_dir(directory)
+    bases = [number for number in map(paths.parse_snapshot_name, names) if number is not None]
+    increments = [number for number in map(paths.parse_increment_name, names) if number is not None]
+    return Numbers(sorted(bases, reverse=True), sorted(increments, reverse=True))
+
+
+def base_path(directory: str, number: int) -> str:
+    return f"{directory}/{paths.snapshot_name(number)}"
+
+
+def increment_path(directory: str, number: int) -> str:
+    return f"{directory}/{paths.increment_name(number)}"
+
+
+def load_latest(disk: Disk, directory: str, through: int = limits.U64_MAX) -> LoadedState | None:
+    """The newest state, or that of snapshot `through`; None when there is no snapshot at all. Raises `CorruptFile`, or
+    `UnknownVersion`: an older state would silently undo what another version did."""
+    files, damaged = read_chain(disk, directory, through)
+    if not files:
+        if damaged:
+            raise damaged[0]
+        return None
+    merged = _merged(files)
+    head = files[-1].head
+    return LoadedState(files[-1].path, head.number, head, list(merged.decoded()), merged.tails, tuple(damaged))
+
+
+def tail_bytes(pieces: Iterable[TailPiece]) -> bytes:
+    return b"".join(piece.file.at(piece.place) for piece in pieces)
+
+
+def read_chain(
+    disk: Disk, directory: str, through: int = limits.U64_MAX
+) -> tuple[list[SnapshotFile], list[CorruptFile]]:
+    """The files that make the newest state, or that of snapshot `through`, oldest first, and what is wrong with those
+    that were passed over."""
+    found = numbers(disk, directory)
+    damaged: list[CorruptFile] = []
+    files: list[SnapshotFile] = []
+    for number in (number for number in found.bases if number <= through):
+        try:
+            files.append(snapshot.load(disk, base_path(directory, number)))
+            break
+        except CorruptFile as error:
+            damaged.append(error)
+    if not files and damaged and 1 not in found.increments:
+        raise damaged[0]
+    number = files[0].head.number if files else 0
+    newest = min(found.increments[0], through) if found.increments else 0
+    while number < newest:
+        number += 1
+        path = increment_path(directory, number)
+        if number not in found.increments:
+            raise CorruptFile(path, 0, f"missing: {paths.increment_name(newest)} goes on from it")
+        try:
+            file = snapshot.load(disk, path)
+        except CorruptFile as error:
+            if number < newest or not files:
+                raise
+            damaged.append(error)
+            break
+        if file.head.number != number or file.head.base != number - 1:
+            raise CorruptFile(path, 0, f"it is number {file.head.number}, made to follow {file.head.base}")
+        files.append(file)
+    return files, damaged
+
+
+class _Merged:
+    """Files laid over each other."""
+
+    def __init__(self) -> None:
+        self._images: dict[int, tuple[SnapshotFile, Place]] = {}
+        self._tails_of: dict[int, list[int]] = {}
+        self.tails: dict[tuple[int, int], list[TailPiece]] = {}
+
+    def add(self, file: SnapshotFile) -> None:
+        tails, tails_of = self.tails, self._tails_of
+        for topic_id, image, found in file.topics:
+            self._images[topic_id] = (file, image)
+            before = tails_of.pop(topic_id, ())
+            earlier = {first_seq: tails.pop((topic_id, first_seq)) for first_seq in before}
+            if found:
+                tails_of[topic_id] = [tail.first_seq for tail in found]
+            for first_seq, kept_bytes, place in found:
+                kept = earlier.get(first_seq, [])
+                if sum(piece.place.length for piece in kept) != kept_bytes:
+                    reason = f"a tail of topic {topic_id} goes on behind {kept_bytes} bytes that are not there"
+                    raise CorruptFile(file.path, place.offset, reason)
+                tails[topic_id, first_seq] = [*kept, TailPiece(file, place)] if place.length else kept
+        for topic_id in file.removed:
+            self._images.pop(topic_id, None)
+            for first_seq in tails_of.pop(topic_id, ()):
+                del tails[topic_id, first_seq]
+
+    def decoded(self) -> Iterator[TopicImage]:
+        for file, place in self._images.values():
+            try:
+                yield decode_image(file.at(place))
+            except msgspec.DecodeError as error:
+                raise UnknownVersion(file.path, f"a topic that cannot be read: {error}") from error
+
+    def entries(self) -> Iterator[TopicEntry]:
+        for topic_id, (file, place) in self._images.items():
+            whole = [
+                NewTail(first_seq, 0, tail_bytes(self.tails[topic_id, first_seq]))
+                for first_seq in self._tails_of.get(topic_id, ())
+            ]
+            yield TopicEntry(topic_id, file.at(place), whole)
+
+
+def _merged(files: Iterable[SnapshotFile]) -> _Merged:
+    merged = _Merged()
+    for file in files:
+        merged.add(file)
+    return merged
+
+
+class Saving:
+    """A snapshot that is being written, under a temporary name until `commit`."""
+
+    def __init__(self, disk: Disk, path: str, head: Head) -> None:
+        self._disk = disk
+        self._path = path
+        self._temporary = paths.temporary(path)
+        with failing_as(path, "saving a snapshot"):
+            disk.make_dir(paths.parent(path))
+            disk.remove(self._temporary)
+            self._file = disk.create(self._temporary)
+            self._writer = SnapshotWriter(self._file, head)
+
+    @property
+    def written_bytes(self) -> int:
+        return self._writer.written_bytes
+
+    def add(self, topic: TopicEntry) -> None:
+        with failing_as(self._path, "saving a snapshot"):
+            self._writer.add(topic)
+
+    def commit(self, removed: Iterable[int]) -> None:
+        """Durable when it returns."""
+        with failing_as(self._path, "saving a snapshot"):
+            self._writer.finish(removed)
+            self._file.close()
+            self._disk.rename(self._temporary, self._path)
+            self._disk.sync_dir(paths.parent(self._path))
+
+    def drop(self) -> None:
+        """Leaves nothing behind but, where the disk refuses that too, a temporary file."""
+        self._file.close()
+        with failing_as(self._temporary, "removing what is left of a snapshot"):
+            self._disk.remove(self._temporary)
+
+
+def save_base(disk: Disk, directory: str, head: Head, topics: Iterable[TopicEntry]) -> int:
+    """A base, durable when it returns; its size."""
+    saving = Saving(disk, base_path(directory, head.number), head)
+    try:
+        for topic in topics:
+            saving.add(topic)
+    except FoldStopped:
+        saving.drop()
+        raise
+    saving.commit(())
+    return saving.written_bytes
+
+
+def outgrown(disk: Disk, directory: str) -> bool:
+    """Whether the increments after the newest base are together larger than that, or too many."""
+    found = numbers(disk, directory)
+    base = found.bases[0] if found.bases else 0
+    after = [number for number in found.increments if number > base]
+    size = sum(disk.size(increment_path(directory, number)) for number in after)
+    bytes_max = max(limits.FOLD_BYTES_MIN, disk.size(base_path(directory, base)) if base else 0)
+    return size > bytes_max or len(after) > limits.INCREMENTS_MAX
+
+
+class FoldStopped(Exception):
+    """Somebody could not wait for it."""
+
+
+def fold(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool] = lambda: False) -> int:
+    """Makes a base of the state of snapshot `through`, from the files alone, and removes what neither it nor the base
+    before it needs. Returns its number; 0 when there is nothing to fold, when something is damaged (a start tells of
+    that), or when it was stopped."""
+    found = numbers(disk, directory)
+    base = found.bases[0] if found.bases else 0
+    try:
+        files, damaged = read_chain(disk, directory, through)
+    except (CorruptFile, UnknownVersion):
+        return 0
+    bad_bases = [number for number in found.bases if not files or number > files[0].head.number]
+    if len(damaged) > len(bad_bases) or not files or files[-1].head.number <= base:
+        return 0
+    head = msgspec.structs.replace(files[-1].head, base=0)
+    try:
+        save_base(disk, directory, head, _until(_merged(files).entries(), is_stopped))
+    except FoldStopped:
+        return 0
+    with failing_as(directory, "removing damaged snapshots"):
+        for number in bad_bases:
+            disk.remove(base_path(directory, number))
+    remove_folded(disk, directory)
+    return head.number
+
+
+def _until(entries: Iterable[TopicEntry], is_stopped: Callable[[], bool]) -> Iterator[TopicEntry]:
+    for entry in entries:
+        if is_stopped():
+            raise FoldStopped
+        yield entry
+
+
+def remove_folded(disk: Disk, directory: str) -> None:
+    """Removes bases beyond the two newest, and increments that the older of these has."""
+    found = numbers(disk, directory)
+    kept = found.bases[:BASES_KEPT]
+    with failing_as(directory, "removing old snapshots"):
+        for number in found.bases[BASES_KEPT:]:
+            disk.remove(base_path(directory, number))
+        if len(kept) == BASES_KEPT:
+            for number in found.increments:
+                if number <= kept[-1]:
+                    disk.remove(increment_path(directory, number))
