@@ -95,6 +95,11 @@ class Routed:
             except TopicsError:
                 continue  # refused: full, a cycle, a second source, not there
         self.deleting = ""
+        self._before_restart: dict[int, Reading] | None = None
+
+    def seen(self) -> dict[int, Reading]:
+        """What readers have seen. From a server that was stopped nobody can read: its successor moves the files."""
+        return seen_by_readers(self.server) if self._before_restart is None else self._before_restart
 
     def _make(self, step: Step) -> None:
         server, topic = self.server, step.topic
@@ -131,8 +136,10 @@ class Routed:
             case "checkpoint":
                 assert server.checkpoint()
             case "restart":
+                self._before_restart = seen_by_readers(server)
                 assert server.stop()
                 self.server = server_on(self.disk, self.clock, 1 + step.first % 3)
+                self._before_restart = None
             case "sync":
                 server.sync()
             case "lazy":

@@ -14,7 +14,6 @@ from fault.routed_workload import (
     Step,
     check_after_crash,
     seeded,
-    seen_by_readers,
     server_on,
     settled,
     shown_already,
@@ -67,7 +66,7 @@ def test_after_a_power_cut_no_seq_has_another_record_and_none_is_gone_without_a_
 ) -> None:
     routed = Routed(FakeDisk(), shards)
     routed.run(steps)
-    seen = seen_by_readers(routed.server)
+    seen = routed.seen()
     now_ms = routed.clock.now_ms()
     for disk in (routed.disk.crash_keep_all(), routed.disk.crash_drop_all(), routed.disk.crash(survivor)):
         recovered = server_on(disk, now_ms, shards_after)
@@ -90,7 +89,7 @@ def test_a_crash_before_or_after_any_call_breaks_no_promise(seed: int, applied: 
         disk.stop_at(call, applied=applied)
         with suppress(SimulatedCrash):
             routed.run(plan)
-        seen = seen_by_readers(routed.server)
+        seen = routed.seen()
         for survivor in (disk.crash_keep_all(), disk.crash_drop_all(), disk.crash(call)):
             interrupted = survivor.crash_keep_all()
             interrupted.stop_at(1 + 31 * call % 60, applied=applied)

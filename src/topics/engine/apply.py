@@ -83,9 +83,9 @@ def apply(state: State, operation: Operation) -> int:
             topic.exchange = True
         case CursorSet(name=name, seq=seq, ts=ts):
             if seq is None:
-                topic.cursors.pop(name, None)
+                topic.own_extras().cursors.pop(name, None)
             else:
-                topic.cursors[name] = NamedCursor(seq, ts)
+                topic.own_extras().cursors[name] = NamedCursor(seq, ts)
         case SeqsReserved(ceiling=ceiling):
             topic.ceiling = max(topic.ceiling, ceiling)
             topic.requested_ceiling = max(topic.requested_ceiling, ceiling)
@@ -156,7 +156,7 @@ def _restart(state: State, topic: Topic, restarted: Restarted) -> None:
         if router := topic.inbound.get(router_id):
             router.cursor = router.decided = router.logged = cursor
     for first_seq, last_seq, reason in log.lost_ranges:
-        topic.losses.note(first_seq, last_seq, reason, log.last_ts)
+        topic.own_extras().losses.note(first_seq, last_seq, reason, log.last_ts)
     queue = topic.queue
     if queue is not None:
         # Jobs that were claimed and lost may have had these seqs; the next ones are new.
@@ -172,7 +172,7 @@ def _lose(state: State, topic: Topic, last_seq: int, reason: GapReason) -> None:
     """Seqs up to here have no record, and never will."""
     first_seq = topic.log.head_seq + 1
     topic.log.lose(first_seq, last_seq, reason)
-    topic.losses.note(first_seq, last_seq, reason, topic.log.last_ts)
+    topic.own_extras().losses.note(first_seq, last_seq, reason, topic.log.last_ts)
     state.count_lost(reason, last_seq - first_seq + 1)
     _published(state, topic)
 
@@ -201,7 +201,7 @@ def _append_writes(state: State, topic: Topic, appended: Appended) -> None:
         if write.key is not None:
             ts = appended.timestamps[first_seq - appended.first_seq]
             count = write.last_seq - first_seq + 1
-            topic.keys.remember(write.key, first_seq, count, ts, topic.log.resident_from)
+            topic.own_extras().keys.remember(write.key, first_seq, count, ts, topic.log.resident_from)
         first_seq = write.last_seq + 1
 
 
@@ -298,7 +298,7 @@ def _forward(state: State, source: Topic, forwarded: Forwarded) -> None:
             hops = copies.hops_of_gap(source.hops, gap_from, forwarded.through_seq)
             _lose(state, dest, dest.log.head_seq + 1, forwarded.lost)
             if routers[0].ring:
-                dest.hops[dest.log.head_seq] = hops + 1
+                dest.own_extras().hops[dest.log.head_seq] = hops + 1
         else:
             _copy(state, dest, forwarded.copies or _copies(state, source, dest, routers, forwarded))
         for router in routers:
@@ -319,7 +319,8 @@ def _copies(state: State, source: Topic, dest: Topic, routers: list[Router], for
 
 
 def _copy(state: State, dest: Topic, made: Copies) -> None:
-    dest.hops.update(made.hops)
+    if made.hops:
+        dest.own_extras().hops.update(made.hops)
     if made.batch.fragments:
         _append(state, dest, made.batch, made.timestamps)
     for router_id, count in made.counts.items():

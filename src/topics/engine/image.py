@@ -179,12 +179,14 @@ def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
     topic.exchange = image.exchange
     topic.last_write_ts = image.last_write_ts
     topic.ceiling = topic.requested_ceiling = image.ceiling
-    topic.cursors = dict(image.cursors)
-    topic.hops = dict(image.hops)
-    for loss in image.losses:
-        topic.losses.note(*loss)
-    for key, write in image.keys:
-        topic.keys.restore(key, write)
+    if image.cursors or image.hops or image.losses or image.keys:
+        extras = topic.own_extras()
+        extras.cursors = dict(image.cursors)
+        extras.hops = dict(image.hops)
+        for loss in image.losses:
+            extras.losses.note(*loss)
+        for key, write in image.keys:
+            extras.keys.restore(key, write)
     if topic.queue is not None and image.queue is not None:
         _load_queue(topic.queue, image.queue)
     return topic

@@ -103,7 +103,7 @@ class Records:
                 next_number = write.producer.sequence + len(write.records)
             elif key is not None:
                 check_key(key)
-                earlier = topic.pending_keys.get(key) or topic.keys.find(
+                earlier = topic.extras.pending_keys.get(key) or topic.keys.find(
                     key, now_ms, topic.config.idempotency_window_ms
                 )
             if earlier is not None:
@@ -375,7 +375,7 @@ class Records:
 
 
 def _mark(topic: Topic, producer: str) -> Mark | None:
-    return topic.pending_producers.get(producer) or topic.keys.producers.find(producer)
+    return topic.extras.pending_producers.get(producer) or topic.keys.producers.find(producer)
 
 
 def _unknown(topic: Topic, write: Write, producer: Producer) -> tuple[str, list[NewRecord], RememberedWrite | None]:

@@ -50,8 +50,9 @@ def ring_of(topic: Topic) -> int:
 
 def link(router: Router) -> None:
     """The router begins to work."""
-    router.dest.inbound[router.router_id] = router
-    router.source.outbound[router.router_id] = router
+    router.dest.inbound = router.dest.inbound or {}
+    router.source.outbound = router.source.outbound or {}
+    router.dest.inbound[router.router_id] = router.source.outbound[router.router_id] = router
     members = ring_with(router.source, router.dest)
     for topic in members:
         for each in topic.inbound.values():
@@ -64,7 +65,7 @@ def unlink(router: Router) -> None:
     if router.ring and source_of(router.dest) is None:
         # It was the only one that closed the ring.
         for topic in [router.dest, *upstream(router.source)]:
-            topic.hops.clear()
+            topic.extras.hops.clear()
             for each in topic.inbound.values():
                 each.ring = 0
 

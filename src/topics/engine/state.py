@@ -112,7 +112,7 @@ class State:
         bytes_before, count_before, first_seq = log.bytes, log.count, log.earliest_seq
         log.evict_through(last_seq)
         if count_before != log.count:
-            topic.losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
+            topic.own_extras().losses.note(first_seq, log.cap_lost_seq, GapReason.CAP, log.last_ts)
             self.count_lost(GapReason.CAP, count_before - log.count)
             self.account(topic, bytes_before, count_before)
 
@@ -130,7 +130,7 @@ class State:
             log.expire(now_ms - ttl_ms, wait=wait)  # expired: now - ts > ttl
             if count_before != log.count:
                 topic.expired_ms = max(topic.expired_ms, now_ms)
-                topic.losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
+                topic.own_extras().losses.note(first_seq, log.ttl_lost_seq, GapReason.TTL, now_ms)
                 self.count_lost(GapReason.TTL, count_before - log.count)
                 self.account(topic, bytes_before, count_before)
 

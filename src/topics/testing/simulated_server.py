@@ -115,6 +115,7 @@ class SimulatedServer:
 
     def stop(self) -> bool:
         """Stops in order, as after SIGTERM. False when the disk did not take everything."""
+        self.seal()  # the real one has done that as soon as it was due
         clean = self.checkpoint(clean=True)
         if clean and self.checkpointer.has_listed:
             clean = self.checkpoint(clean=True)

@@ -135,7 +135,7 @@ def test_cursors_move_with_the_copies_that_were_made(done: int, cursors: list[in
 def test_a_copy_does_not_return_to_where_its_original_was_written() -> None:
     source = columns(*[(None, None, b"0", b"")] * 3)
     origin = Topic("o", 5, DEFAULT_CONFIG, TopicLog())
-    origin.hops = {2: 1, 3: 2}
+    origin.own_extras().hops = {2: 1, 3: 2}
     made = Router(9, "r", origin, DEST, RouterSettings(), 0, 0)
     made.ring = 3
     picks = copies.pick([made], range(1, 4), source, origin.hops)
@@ -153,7 +153,7 @@ def test_the_news_of_a_loss_went_as_far_as_that_of_the_newest_of_its_seqs(hops: 
 
 def test_hops_are_kept_until_every_router_on_the_cycle_has_dealt_with_them() -> None:
     origin = Topic("o", 5, DEFAULT_CONFIG, TopicLog())
-    origin.hops = {1: 1, 2: 1, 3: 1}
+    origin.own_extras().hops = {1: 1, 2: 1, 3: 1}
     for number, cursor in ((1, 2), (2, 1)):
         made = Router(number, f"r{number}", origin, DEST, RouterSettings(), 0, cursor)
         made.ring = 2

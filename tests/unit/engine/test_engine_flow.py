@@ -190,7 +190,7 @@ def test_a_failed_commit_drops_everything_behind_it_and_gives_the_seqs_back(at: 
     assert failed(last)
     assert (at.data("t"), deleted.count, topic.pending_count, topic.pending_bytes) == ([1], 0, 0, 0)
     assert (topic.assigned_seq, topic.assigned_ts, len(topic.in_flight)) == (1, topic.log.last_ts, 0)
-    assert topic.pending_keys == {}
+    assert topic.extras.pending_keys == {}
     assert at.engine.append("t", Write([record()], idempotency_key="k")).first_seq == 2
 
 

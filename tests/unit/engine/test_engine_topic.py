@@ -34,7 +34,7 @@ def test_what_is_in_flight_says_which_records_it_will_delete() -> None:
         JobsDeleted(topic_id=1, ts=0, seqs=[7]),
         RecordsDeleted(topic_id=2, ts=0, before_seq=100),
     )
-    deleting.in_flight.append(InFlight(operations, (deleting,), Commit()))
+    deleting.in_flight = [InFlight(operations, (deleting,), Commit())]
     assert [seq for seq in range(1, 12) if deleting.will_delete(seq, None)] == [1, 2, 7]
     assert [seq for seq in range(1, 12) if deleting.will_delete(seq, "x")] == [1, 2, 3, 4, 5, 6, 7, 8]
 
