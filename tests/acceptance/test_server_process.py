@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from conformance.client import Api, eventually
 from conformance.process import command_environment
-from topics.storage.snapshot import encode_snapshot
 from topics.version import VERSION
 
 TIMEOUT_S = 15.0
@@ -251,13 +249,12 @@ def test_a_data_directory_of_an_earlier_version_is_refused_in_one_line_that_says
 ) -> None:
     meta = tmp_path / "data" / "meta"
     meta.mkdir(parents=True)
-    body = msgspec.msgpack.encode({"next_topic_id": 2, "clean": True, "shards": {}, "topics": [], "format": 2})
-    (meta / "snapshot.0001.bin").write_bytes(encode_snapshot(body))
+    (meta / "snapshot.0001.bin").write_bytes(b"topicsnp\x01\0\0\0" + bytes(28))
     server = commands.serve(TOPICS_DATA_DIR=str(tmp_path / "data"))
     assert server.exit_code() == 2
     assert [line for line in server.log.splitlines() if line.startswith("topics: ")] == [
         f"topics: {meta}/snapshot.0001.bin was written by an earlier version of topics, and this one does not read its "
-        "format (state format 2): start that version on the directory and export your topics, "
+        "format (snapshot format 1): start that version on the directory and export your topics, "
         "then start this one on an empty directory"
     ]
     assert "Traceback" not in server.log

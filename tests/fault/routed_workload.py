@@ -85,6 +85,7 @@ class Routed:
         self.clock = FakeClock()
         self.server = server_on(disk, self.clock, shards)
         self._records = 0
+        self._before_restart: dict[int, Reading] | None = None
         self.deleting = ""  # the topic records of which are being deleted
 
     def run(self, steps: Iterable[Step]) -> None:
@@ -95,7 +96,6 @@ class Routed:
             except TopicsError:
                 continue  # refused: full, a cycle, a second source, not there
         self.deleting = ""
-        self._before_restart: dict[int, Reading] | None = None
 
     def seen(self) -> dict[int, Reading]:
         """What readers have seen. From a server that was stopped nobody can read: its successor moves the files."""

@@ -36,6 +36,8 @@ class WalMetrics(NamedTuple):
     queue_depth_peak: int = 0
     submit_full_total: int = 0
     read_only: int = 0
+    unsealed_bytes: int = 0
+    unsealed_bytes_max: int = 0
     fsync_latency_us_counts: tuple[int, ...] = (0,) * (len(SYNC_BUCKETS_US) + 1)
     fsync_latency_us_sum: int = 0
 
@@ -334,6 +336,8 @@ def _wal_families(wal: WalMetrics) -> Iterable[Family]:
     yield _gauge("topics_wal_queue_depth_peak", "Most frames that ever waited.", wal.queue_depth_peak)
     yield _counter("topics_wal_submit_full_total", "Writes that met a full queue.", wal.submit_full_total)
     yield _gauge("topics_wal_read_only", "1 when a failed disk stopped a WAL shard.", wal.read_only)
+    yield _gauge("topics_unsealed_bytes", "Memory of records that wait to become segments.", wal.unsealed_bytes)
+    yield _gauge("topics_unsealed_bytes_max", "Beyond this, writes are refused or wait.", wal.unsealed_bytes_max)
     yield Family(
         "topics_wal_fsync_latency_us",
         "histogram",

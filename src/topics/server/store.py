@@ -307,6 +307,8 @@ class Store:
             queue_depth_peak=max((shard.queue_depth_peak for shard in shards), default=0),
             submit_full_total=self._journal.submit_full_total,
             read_only=int(any(shard.failure is not None for shard in shards)),
+            unsealed_bytes=self._engine.state.unsealed_bytes,
+            unsealed_bytes_max=self._settings.unsealed_bytes_max,
             fsync_latency_us_counts=tuple(
                 map(sum, zip(*(shard.sync_histogram.counts for shard in shards), strict=True))
             ),

@@ -52,6 +52,8 @@ NAMES = [
     "topics_wal_queue_depth_peak",
     "topics_wal_submit_full_total",
     "topics_wal_read_only",
+    "topics_unsealed_bytes",
+    "topics_unsealed_bytes_max",
     "topics_wal_fsync_latency_us",
     "topics_connections",
     "topics_long_polls",

@@ -27,8 +27,9 @@ def written(topics: list[TopicEntry] = TOPICS, removed: list[int] | None = None,
     for topic in topics:
         writer.add(topic)
     writer.finish([4] if removed is None else removed)
-    assert writer.written_bytes <= disk.size(PATH)
-    return disk.crash_drop_all().read(PATH) if disk.exists(PATH) and disk.sync_dir("/") is None else b""
+    disk.sync_dir("/")
+    assert writer.written_bytes == disk.size(PATH)
+    return disk.crash_drop_all().read(PATH)
 
 
 def chunk(offset: int, kind: int, body: bytes) -> bytes:

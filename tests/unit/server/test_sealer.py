@@ -1,0 +1,190 @@
+"""Blocks become segments as soon as they are full, without a checkpoint, and what waits for that has a budget."""
+
+import pytest
+from msgspec import Raw
+
+from topics.engine.block import Block
+from topics.errors import Throttled
+from topics.model.record import NewRecord
+from topics.storage.sealed_block import ClearedBlock, SealedBlock
+from topics.testing.fake_clock import FakeClock
+from topics.testing.fake_disk import FakeDisk
+from topics.testing.simulated_server import DATA_DIR, SimulatedServer
+
+FSYNC = {"durability": "fsync"}
+LARGE = 70_000
+"""Bytes of a record whose block counts for the budget."""
+
+
+class At:
+    def __init__(self, **overrides: object) -> None:
+        self.disk, self.clock = FakeDisk(), FakeClock()
+        self._overrides = {"segment_events_max": 4, "segment_age_ms_max": 1000} | overrides
+        self.server = self.started(self.disk)
+        self.sealer = self.server.store.sealer
+
+    def started(self, disk: FakeDisk) -> SimulatedServer:
+        server = SimulatedServer(disk, self.clock, wal_file_bytes=1 << 22, **self._overrides)
+        server.start()
+        return server
+
+    def blocks(self, topic: str = "orders") -> list[type]:
+        return [type(block) for block in self.server.engine.topic(topic).log.blocks]
+
+    def segment_files(self) -> list[str]:
+        return [path for path in self.disk.dump() if path.startswith(f"{DATA_DIR}/topics/")]
+
+
+def large() -> list[NewRecord]:
+    return [NewRecord(Raw(b'"%b"' % (b"x" * LARGE)))]
+
+
+def test_a_full_block_leaves_memory_without_a_checkpoint() -> None:
+    at = At()
+    at.server.write("orders", 6, config=FSYNC)
+    before = at.server.read_all("orders").records
+    at.server.write("orders", 1)
+    assert at.server.seal()
+    assert at.blocks() == [SealedBlock, Block]
+    assert {seq: at.server.read_all("orders").records[seq] for seq in before} == before
+
+
+def test_a_small_topic_has_no_files() -> None:
+    at = At()
+    at.server.write("orders", 3, config=FSYNC)
+    at.server.seal()
+    at.server.checkpoint()
+    at.server.stop()
+    assert at.segment_files() == []
+    assert sorted(at.started(at.disk).read_all("orders").records) == [1, 2, 3]
+
+
+def test_a_segment_no_snapshot_points_to_means_nothing_after_a_crash() -> None:
+    at = At()
+    at.server.write("orders", 5, config=FSYNC)
+    at.server.write("orders", 1)
+    at.server.seal()
+    for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
+        assert sorted(at.started(survivor).read_all("orders").records) == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_old_block_is_sealed_and_a_young_one_waits() -> None:
+    at = At()
+    at.server.write("orders", 1, config=FSYNC)
+    at.clock.advance(999)
+    at.server.write("young", 1, config=FSYNC)
+    assert at.sealer.begin() == []
+    at.clock.advance(1)
+    at.server.seal()
+    assert (at.blocks(), at.blocks("young")) == ([SealedBlock], [Block])
+
+
+def test_what_is_deleted_while_its_block_is_written_stays_deleted() -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 1)
+    jobs = at.sealer.begin()
+    sizes = at.sealer.write(jobs)
+    at.server.delete_records("orders", before_seq=3)
+    assert at.sealer.settle(jobs, sizes) == []
+    assert sorted(at.server.read_all("orders").records) == [3, 4, 5]
+    at.server.checkpoint()
+    for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
+        assert sorted(at.started(survivor).read_all("orders").records) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("gone", ["evicted", "topic deleted"])
+def test_what_goes_while_it_is_written_leaves_no_files(gone: str) -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 1)
+    jobs = at.sealer.begin()
+    sizes = at.sealer.write(jobs)
+    if gone == "evicted":
+        at.server.put("orders", {"cap_records": 1})
+    else:
+        at.server.delete_topic("orders")
+    at.sealer.remove(at.sealer.settle(jobs, sizes))
+    assert at.segment_files() == []
+
+
+def test_a_sealed_segment_that_goes_before_any_snapshot_points_to_it_is_removed() -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 1)
+    at.server.seal()
+    at.server.put("orders", {"cap_records": 1})
+    for _ in range(2):
+        at.server.checkpoint()
+    assert at.segment_files() == []
+
+
+def test_a_block_whose_records_are_all_deleted_is_only_a_place() -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", [NewRecord(Raw(b"0"), tag="y")] * 4)
+    at.server.write("orders", 1)
+    at.server.delete_records("orders", match="y")
+    at.server.seal()
+    assert at.blocks() == [SealedBlock, ClearedBlock, Block]
+    at.server.checkpoint()
+    assert sorted(at.started(at.disk.crash_keep_all()).read_all("orders").records) == [1, 2, 3, 4, 9]
+
+
+def test_beyond_the_budget_writes_are_told_to_come_back_and_nothing_is_lost() -> None:
+    at = At(unsealed_bytes_max=4 * LARGE)
+    for _ in range(4):
+        at.server.write("orders", large(), config=FSYNC)
+    with pytest.raises(Throttled) as refused:
+        at.server.write("orders", large())
+    assert refused.value.detail["retry_after_ms"] > 0
+    assert "limit" not in refused.value.detail, "waiting helps"
+    at.server.seal()
+    at.server.write("orders", large())
+    assert sorted(at.server.read_all("orders").records) == [1, 2, 3, 4, 5]
+
+
+def test_when_half_of_the_budget_is_used_up_the_largest_open_blocks_are_sealed() -> None:
+    at = At(unsealed_bytes_max=4 * LARGE)
+    at.server.write("small", 1, config=FSYNC)
+    at.server.write("orders", large(), config=FSYNC)
+    at.server.seal()
+    assert at.blocks() == [Block], "there is room"
+    at.server.write("more", large(), config=FSYNC)
+    at.server.write("orders", large())
+    at.server.seal()
+    assert (at.blocks(), at.blocks("more"), at.blocks("small")) == ([SealedBlock], [SealedBlock], [Block])
+    assert at.server.engine.state.unsealed_bytes == 0
+
+
+def test_while_the_disk_refuses_segments_the_budget_holds_and_nothing_acknowledged_is_lost() -> None:
+    at = At(unsealed_bytes_max=4 * LARGE)
+    acknowledged = 0
+    for _ in range(20):
+        try:
+            at.server.write("orders", large(), config=FSYNC)
+            acknowledged += 1
+        except Throttled:
+            at.disk.fail_at(at.disk.mutating_calls + 1)
+            assert not at.server.seal()
+        assert at.server.engine.state.count_unsealed() <= 5 * (LARGE + 300)
+    assert acknowledged == 4
+    assert at.server.seal(), "the disk takes it again"
+    at.server.write("orders", large())
+    for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
+        assert sorted(at.started(survivor).read_all("orders").records) == [1, 2, 3, 4, 5]
+
+
+def test_what_is_never_written_does_not_count() -> None:
+    at = At(unsealed_bytes_max=LARGE)
+    for _ in range(10):
+        at.server.write("ephemeral", large(), config={"durability": "ephemeral"})
+    assert (at.server.engine.state.unsealed_bytes, at.sealer.begin()) == (0, [])
+
+
+def test_records_that_go_give_their_part_of_the_budget_back() -> None:
+    at = At(unsealed_bytes_max=4 * LARGE)
+    for _ in range(4):
+        at.server.write("orders", large(), config=FSYNC)
+    at.server.delete_topic("orders")
+    at.server.write("others", large(), config=FSYNC)
