@@ -68,19 +68,20 @@ class Sealer:
         self._block_age_ms_max = block_age_ms_max
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="seal")
         self._wake = asyncio.Event()
+        self._stopping = False
         self._sealed: list[tuple[int, int]] = []  # as (topic_id, first_seq), since the last checkpoint began
         self.failures_total = 0
 
     async def run(self) -> None:
-        """Seals whatever is due, until cancelled. What is being written then is finished: `close` waits for it."""
+        """Seals whatever is due, until `stop`. What is being written then is finished; the rest stays in memory."""
         loop = asyncio.get_running_loop()
         self._state.on_full = self._wake.set
-        while True:
+        while not self._stopping:
             jobs = self.begin()
             if not jobs:
-                self._wake.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), limits.SEAL_POLL_S)
+                self._wake.clear()
                 continue
             try:
                 sizes = await loop.run_in_executor(self._worker, self.write, jobs)
@@ -88,13 +89,14 @@ class Sealer:
                 log.error("blocks could not be sealed and stay in memory: %s", error.message)
                 self.give_up(jobs)
                 await asyncio.sleep(limits.SEAL_RETRY_S)
-            except BaseException:
-                self.give_up(jobs)
-                raise
             else:
                 left_over = self.settle(jobs, sizes)
                 if left_over:
                     await loop.run_in_executor(self._worker, self.remove, left_over)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
 
     def close(self) -> None:
         self._worker.shutdown()

@@ -173,8 +173,8 @@ class Store:
         if self._settling is not None:
             await self._settling
         if self._sealing is not None:
-            self._sealing.cancel()
-            await asyncio.wait({self._sealing})
+            self.sealer.stop()
+            await self._sealing
         if self._journal.shards:
             # Before the checkpoint: what it has to journal would be behind it.
             self._engine.forward_pending()

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import Raw
 
+from topics import limits
 from topics.engine.block import Block
 from topics.errors import Throttled
 from topics.model.record import NewRecord
@@ -24,7 +25,7 @@ class At:
         self.sealer = self.server.store.sealer
 
     def started(self, disk: FakeDisk) -> SimulatedServer:
-        server = SimulatedServer(disk, self.clock, wal_file_bytes=1 << 22, **self._overrides)
+        server = SimulatedServer(disk, self.clock, wal_file_bytes=1 << 22, **self._overrides)  # type: ignore[arg-type]
         server.start()
         return server
 
@@ -137,7 +138,7 @@ def test_beyond_the_budget_writes_are_told_to_come_back_and_nothing_is_lost() ->
         at.server.write("orders", large(), config=FSYNC)
     with pytest.raises(Throttled) as refused:
         at.server.write("orders", large())
-    assert refused.value.detail["retry_after_ms"] > 0
+    assert refused.value.detail["retry_after_ms"] == limits.UNSEALED_RETRY_AFTER_MS
     assert "limit" not in refused.value.detail, "waiting helps"
     at.server.seal()
     at.server.write("orders", large())
