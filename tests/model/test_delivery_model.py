@@ -93,7 +93,7 @@ class Watcher:
 
     # The connection
 
-    def _connect(self) -> None:
+    def _connect(self, resume_from: dict[str, int] | None = None) -> None:
         self.channel = FakeChannel()
         self._streamed = {name: topic.topic_id for name in NAMES if (topic := self._stage.engine.find_topic(name))}
         self._ended = set()
@@ -105,6 +105,7 @@ class Watcher:
             self.session,
             self._stage.loop.call_later,
             lambda: None,
+            resume_from,
         )
         self.stream.opened(self.channel)
 
@@ -115,11 +116,8 @@ class Watcher:
         losing = losing and self._last_id is not None
         self._read(0 if losing else len(self._unread))
         self._unread.clear()
-        if losing and self._last_id is not None:
-            # What the handler does with Last-Event-ID.
-            self.session.rewind(self._last_id)
         old = self.stream
-        self._connect()
+        self._connect(self._last_id if losing else None)  # its Last-Event-ID
         old.closed()  # the transport reports the loss of the old one, at the latest now
 
     def stall(self) -> None:
