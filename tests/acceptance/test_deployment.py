@@ -44,6 +44,13 @@ def test_every_metric_that_is_watched_is_in_a_real_scrape(name: str, metrics: se
     assert watched - metrics == set()
 
 
+def test_every_alert_says_what_to_do() -> None:
+    alerts = re.findall(r"- alert: (\w+)", (ROOT / "deploy/alerts.yml").read_text())
+    guide = (ROOT / "docs/operating.md").read_text()
+    assert alerts
+    assert [alert for alert in alerts if f"`{alert}`" not in guide] == []
+
+
 def test_the_dashboard_is_whole() -> None:
     dashboard = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
     panels = dashboard["panels"]
