@@ -53,7 +53,8 @@ _HEADERS: dict[int, dict[str, Any]] = {
 
 def openapi_document(table: RouteTable) -> bytes:
     structs = {ErrorResponse, NewRecord}
-    for route in table.routes:
+    routes = [route for route in table.routes if not route.page]
+    for route in routes:
         structs |= {reply for reply in route.replies.values() if not isinstance(reply, str | tuple)}
         structs |= {route.body} if route.body else set()
     ordered = sorted(structs, key=str)
@@ -63,7 +64,7 @@ def openapi_document(table: RouteTable) -> bytes:
     _describe_rules(components)
     _describe_unknown_fields(components, table)
     paths: dict[str, dict[str, Any]] = {}
-    for route in table.routes:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
     return encode(
         {

@@ -4,6 +4,7 @@ Matching, authorisation, 404, 405 and the OpenAPI document all read this one tab
 """
 
 from topics.api.handlers.bulk import BulkHandlers
+from topics.api.handlers.console import ConsoleHandlers
 from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.queues import QueueHandlers
@@ -25,6 +26,7 @@ def route_table(
     queues: QueueHandlers,
     overview: OverviewHandlers,
     probes: ProbeHandlers,
+    console: ConsoleHandlers,
 ) -> RouteTable:
     return RouteTable(
         [
@@ -37,5 +39,6 @@ def route_table(
             *routes_of(QueueHandlers, queues),
             *routes_of(OverviewHandlers, overview),
             *routes_of(ProbeHandlers, probes),
+            *routes_of(ConsoleHandlers, console),
         ]
     )

@@ -66,6 +66,7 @@ class Route:
     probe: bool = False  # needs a key only with TOPICS_PROBE_AUTH
     token_query: bool = False  # takes its key as ?token= too, for browsers' EventSource
     always: bool = False  # answers also while the server recovers or stops
+    page: bool = False  # for people in a browser; no part of the API, so not in its document
     handler: Handler = _no_handler
     timings: RouteTimings = field(default_factory=RouteTimings, compare=False, repr=False)
 

@@ -9,6 +9,7 @@ from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
 from topics.api.handlers.bulk import BulkHandlers
+from topics.api.handlers.console import ConsoleHandlers
 from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.queues import QueueHandlers
@@ -25,6 +26,7 @@ from topics.api.routes import route_table
 from topics.api.sites import Sites
 from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
+from topics.console.assets import load as console_assets
 from topics.delivery.claim_desk import ClaimDesk
 from topics.delivery.forwarder import Forwarder
 from topics.delivery.governor import Governor
@@ -210,6 +212,7 @@ def assemble(
         ),
         OverviewHandlers(engine, queues, hub, clock, server_view.overview),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi, lambda: store.server_id),
+        ConsoleHandlers(console_assets(), has_keys=bool(settings.keys)),
     )
     openapi = openapi_document(routes)
     application = ApiApplication(

@@ -321,6 +321,15 @@ class WatchResponse(Struct):
     performance: Performance
 
 
+class KeyState(Struct):
+    """What the key of a request may do; an extension."""
+
+    required: Annotated[bool, Meta(description="Whether the server has keys; without, anybody may do everything.")]
+    scopes: list[str]
+    prefixes: Annotated[list[str], Meta(description="Of the names it may touch. None: every name.")]
+    performance: Performance
+
+
 class Health(Struct):
     status: str
     version: str

@@ -12,7 +12,7 @@ from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.openapi import openapi_document
 from topics.api.routes import route_table
-from topics.api.routing import RouteTable
+from topics.api.routing import Route, RouteTable
 from topics.server.assembly import assemble
 from topics.server.settings import read_settings
 from topics.testing.fake_clock import FakeClock
@@ -34,13 +34,18 @@ class AnyHandlers:
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
     handlers: Any = AnyHandlers()
-    return route_table(*[handlers] * 9)
+    return route_table(*[handlers] * 10)
 
 
 @pytest.fixture(scope="module")
 def document(table: RouteTable) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(openapi_document(table))
     return decoded
+
+
+def in_the_api(table: RouteTable) -> list[Route]:
+    """All but the pages for people."""
+    return [route for route in table.routes if not route.page]
 
 
 def schemas(document: dict[str, Any]) -> dict[str, Any]:
@@ -55,11 +60,11 @@ def test_it_names_version_and_licence(document: dict[str, Any]) -> None:
 
 def test_it_has_exactly_the_routes_of_the_table(table: RouteTable, document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
-    assert described == {(route.method, route.path) for route in table.routes}
+    assert described == {(route.method, route.path) for route in in_the_api(table)}
 
 
 def test_every_operation_lists_its_statuses(table: RouteTable, document: dict[str, Any]) -> None:
-    for route in table.routes:
+    for route in in_the_api(table):
         responses = document["paths"][route.path][route.method.lower()]["responses"]
         expected = {*route.replies, *route.errors, 401, 403, 429, 500, 503}
         assert {int(status) for status in responses} == expected
@@ -67,7 +72,7 @@ def test_every_operation_lists_its_statuses(table: RouteTable, document: dict[st
 
 
 def test_every_error_has_the_envelope(table: RouteTable, document: dict[str, Any]) -> None:
-    for route in table.routes:
+    for route in in_the_api(table):
         for status, response in document["paths"][route.path][route.method.lower()]["responses"].items():
             if int(status) >= 400:
                 assert response["content"] == {
@@ -118,7 +123,7 @@ def test_parameters_say_where_they_stand(document: dict[str, Any]) -> None:
 
 
 def test_only_open_routes_need_no_key(table: RouteTable, document: dict[str, Any]) -> None:
-    for route in table.routes:
+    for route in in_the_api(table):
         operation = document["paths"][route.path][route.method.lower()]
         assert (operation.get("security") == []) == route.open
         assert not (route.open and route.scope is not Scope.NONE)

@@ -1,0 +1,80 @@
+// What pipelines run and ran, as they tell it in the topic `topics:pipelines`.
+
+import { card, empty, failed, h, show } from "./dom.js";
+import { ago, count, duration, parseExactly, plainText, preview, rate } from "./format.js";
+import { postForText, topicPath } from "./api.js";
+import { feed, onFeed } from "./feed.js";
+import { plainTable } from "./table.js";
+import { recordRow } from "./records.js";
+import { topicLink } from "./overview.js";
+
+const TOPIC = "topics:pipelines";
+const KEPT = 500;
+
+export function pipelinesPage() {
+  const place = h("div");
+  let records = [];
+  let next = null;
+  let epoch = null;
+  let asking = false;
+  let stopped = false;
+
+  async function look() {
+    const topic = feed.byName.get(TOPIC);
+    if (!feed.server || asking || stopped) return;
+    if (!topic) {
+      show(place, empty("No pipeline has told of itself yet.", "Pipelines report to the topic ", h("code", {}, TOPIC), " when they run: ", h("code", {}, "topics pipeline run …"), "."));
+      return;
+    }
+    if (next === null || epoch !== topic.epoch) { next = Math.max(0, topic.head_seq - KEPT); records = []; epoch = topic.epoch; }
+    asking = true;
+    try {
+      let reply = null;
+      do {
+        reply = parseExactly(await postForText(topicPath(TOPIC, "/diff"), { from_seq: next, limit: 500, include_tags: true }));
+        records = [...records, ...reply.records].slice(-KEPT);
+        next = reply.next_from_seq;
+      } while (!reply.caught_up && !stopped);
+      if (!stopped) draw();
+    } catch (error) { if (!stopped) failed(error); } finally { asking = false; }
+  }
+
+  function draw() {
+    const last = new Map();
+    for (const record of records) {
+      const data = record.data && typeof record.data === "object" ? record.data : {};
+      const name = String(data.pipeline ?? data.name ?? data.job ?? record.$tag ?? "unnamed");
+      const known = last.get(name) ?? {};
+      last.delete(name);
+      last.set(name, { ...known, ...data, ts: record.$ts });
+    }
+    const audits = records.filter((record) => record.data?.audit || record.data?.event === "audit" || record.data?.kind === "audit").slice(-20).reverse();
+    const rows = [...last].reverse();
+    show(place, rows.length === 0 ? empty("Nothing is reported yet.") : card("Pipelines", plainTable("Pipelines", ["Pipeline", "State", "Lag", "Rows/s", "Last error", "Told"], rows.map(([name, one]) => {
+      const state = String(one.state ?? one.status ?? one.event ?? "–");
+      return [plainText(name), h("span", { class: `tag ${/fail|error/i.test(state) ? "lost-tag" : ""}` }, plainText(state)), lag(one), figure(one.rows_per_second ?? one.rows_per_s, rate),
+        one.error ? h("span", { class: "bad-text" }, plainText(typeof one.error === "string" ? one.error : preview(one.error))) : h("span", { class: "dim" }, "none"), ago(one.ts, feed.at)];
+    }), ["name", "", "number", "number", "", ""])),
+    audits.length > 0 && card("Audits", h("p", { class: "dim" }, "An audit holds when read + deleted + lost = head."), plainTable("Audits", ["When", "Topic", "Read", "Deleted", "Lost", "Head", ""], audits.map((record) => {
+      const audit = typeof record.data.audit === "object" ? record.data.audit : record.data;
+      const holds = Number(audit.read) + Number(audit.deleted) + Number(audit.lost) === Number(audit.head);
+      return [ago(record.$ts, feed.at), plainText(String(audit.topic ?? "–")), figure(audit.read, count), figure(audit.deleted, count), figure(audit.lost, count), figure(audit.head, count),
+        h("span", { class: holds ? "good-text" : "bad-text" }, holds ? "holds" : "does not add up")];
+    }), ["", "", "number", "number", "number", "number", ""])),
+    rows.length > 0 && card("What they told last", h("p", {}, "From ", topicLink(TOPIC)), records.slice(-20).reverse().map(recordRow)));
+  }
+
+  const unsubscribe = onFeed(look);
+  show(place, empty("Loading…"));
+  look();
+  return { element: h("div", {}, h("h1", {}, "Pipelines"), place), stop() { stopped = true; unsubscribe(); } };
+}
+
+function figure(value, as) {
+  return typeof value === "number" ? as(value) : value === undefined || value === null ? "–" : preview(value, 40);
+}
+
+function lag(one) {
+  if (typeof one.lag_ms === "number") return duration(one.lag_ms);
+  return figure(one.lag, count);
+}
