@@ -2,8 +2,8 @@
 
 The script is all modules of this folder in one, so that the first view takes two requests and needs no build step. The
 modules are plain ES modules: a file that is imported comes before the one that imports it, and the words `import` and
-`export` fall away. So every import is `import { a, b } from "./file.js";`, and no two modules use the same name at their
-top (a test holds them to it).
+`export` fall away. So every import is `import { a, b } from "./file.js";`, and no two modules use the same name at
+their top (a test holds them to it).
 """
 
 import base64
@@ -63,7 +63,7 @@ def join(files: dict[str, str]) -> str:
 
 
 def _policy(styles: str) -> bytes:
-    """Only our own script, and the one style sheet by its hash. No text ever becomes HTML: trusted types see to that."""
+    """Only our own script, and the one style sheet by its hash. No text becomes HTML: trusted types see to that."""
     digest = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()
     return "; ".join(
         (
