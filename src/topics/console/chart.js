@@ -32,7 +32,7 @@ function path(samples, of, x, y) {
   for (const sample of samples) {
     const value = of(sample);
     if (value === null || value === undefined) { pen = false; continue; }
-    drawing += `${pen ? "L" : "M"}${x(sample).toFixed(1)} ${y(value).toFixed(1)}`;
+    drawing += pen ? `L${x(sample).toFixed(1)} ${y(value).toFixed(1)}` : `M${x(sample).toFixed(1)} ${y(value).toFixed(1)}l0 0`;
     pen = true;
   }
   return drawing;

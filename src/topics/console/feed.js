@@ -120,10 +120,11 @@ function sum(values) {
   return Object.values(values ?? {}).reduce((total, value) => total + value, 0);
 }
 
-// The bound below which a share of the observations between two samples lies, in the unit of the buckets.
+// Of no use before there are two samples. The bound below which a share of the observations between two samples lies, in the unit of the buckets.
 function quantile(now, before, share) {
+  if (!before) return null;
   const bounds = Object.keys(now ?? {});
-  const grown = bounds.map((bound) => [bound === "+Inf" ? Infinity : Number(bound), now[bound] - (before?.[bound] ?? 0)]);
+  const grown = bounds.map((bound) => [bound === "+Inf" ? Infinity : Number(bound), now[bound] - (before[bound] ?? 0)]);
   grown.sort((left, right) => left[0] - right[0]);
   const all = grown.at(-1)?.[1] ?? 0;
   if (all <= 0) return null;
@@ -154,8 +155,8 @@ function remember(server, { before, passed }, previous) {
     sent: before ? perSecond(now.topics_sent_bytes_total, before.topics_sent_bytes_total) : null,
     lost: before ? perSecond(sum(now.topics_lost_records_total), sum(before.topics_lost_records_total)) : null,
     wal: before ? perSecond(now.topics_wal_bytes_written_total, before.topics_wal_bytes_written_total) : null,
-    latency50: quantile(merged(now.topics_request_duration_us_bucket), merged(before?.topics_request_duration_us_bucket), 0.5),
-    latency99: quantile(merged(now.topics_request_duration_us_bucket), merged(before?.topics_request_duration_us_bucket), 0.99),
+    latency50: quantile(merged(now.topics_request_duration_us_bucket), before && merged(before.topics_request_duration_us_bucket), 0.5),
+    latency99: quantile(merged(now.topics_request_duration_us_bucket), before && merged(before.topics_request_duration_us_bucket), 0.99),
     fsync50: quantile(now.topics_wal_fsync_latency_us_bucket, before?.topics_wal_fsync_latency_us_bucket, 0.5),
     fsync99: quantile(now.topics_wal_fsync_latency_us_bucket, before?.topics_wal_fsync_latency_us_bucket, 0.99),
     loop: server.loop.lag_ms_max, memory: server.memory_bytes, connections: server.connections.open,

@@ -32,8 +32,8 @@ export function livePage() {
   function drawServer() {
     const { connections, pressure } = feed.server;
     show(facts, h("dl", { class: "facts" },
-      fact("Connections", count(connections.open)), fact("Streams, WebSockets, exports", count(connections.live)),
-      fact("Watch sessions", count(connections.watch_sessions), "they outlive their connections"), fact("Long polls", count(connections.long_polls)),
+      fact("Connections", count(connections.open)), fact("Streams", count(connections.live), "SSE, WebSocket, export"),
+      fact("Watch sessions", count(connections.watch_sessions), "they outlive streams"), fact("Long polls", count(connections.long_polls)),
       fact("Pressure", percent(pressure), pressure >= 0.8 ? "low priorities are held back" : "nobody is held back", pressure >= 0.8 ? "bad" : "")));
     const byBand = [4, 3, 2, 1, 0].map((band) => feed.topics.filter((topic) => topic.priority_band === band));
     show(bands, card("Priorities", h("p", { class: "dim" }, "Under pressure, bands are served from the top; a topic gets there by being read, or by hand."),

@@ -122,7 +122,7 @@ function graph(routers, details, speeds) {
     place.set(name, { x: 10 + at * (NODE_WIDTH + GAP_X), y: 30 + free / 2 + index * (NODE_HEIGHT + GAP_Y) });
   }));
   const width = columns.length * (NODE_WIDTH + GAP_X) - GAP_X + 20;
-  const element = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "graph", role: "img", "aria-label": `${level.size} topics, ${routers.length} routers; the table below says the same` },
+  const element = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "graph", role: "group", "aria-label": `${level.size} topics, ${routers.length} routers; the table below says the same` },
     s("defs", {}, ["", "-loop"].map((kind) => s("marker", { id: `arrow${kind}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z", class: `arrow${kind}` })))),
     routers.map((one) => edge(one, place, details.get(one.router), speeds.get(one.router), looping.has(one.router))),
     [...place].map(([name, at]) => node(name, at)));

@@ -30,9 +30,9 @@ class TopicOverview(Struct, kw_only=True):
     epoch: int
     type: str
     durability: str
-    ttl_ms: Annotated[int, Meta(description="Of its configuration, as are the caps. 0: none.")]
-    cap_records: int
-    cap_bytes: int
+    ttl_ms: Annotated[int, Meta(description="Of its configuration, as are the caps. 0: none.")] = 0
+    cap_records: int = 0
+    cap_bytes: int = 0
     head_seq: int
     earliest_seq: int
     evict_floor: int
