@@ -115,6 +115,7 @@ def _welcome(url: str, paint: Paint) -> str:
             command("topics tail emails:dead", "mails that bounced; topics queue redrive emails sends them again"),
             command("topics router graph", "who copies to whom"),
             command("topics show clicks", "one topic in full: losses, slow readers"),
+            f"Or look at all of it in a browser: {paint(f'{url}/console', Style.CYAN)}",
             "Ctrl-C closes the shop.",
             "",
         ]
