@@ -22,7 +22,8 @@ ORDERS = (
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for found, text in fenced if found == kind]
 
 
 def test_every_example_runs_and_prints_what_the_document_says(
