@@ -18,7 +18,7 @@ from topics.cli import commands
 from topics.cli.main import main
 
 # These have no --json, or one of their own that is tested where they are.
-OTHERS = {"demo", "serve", "completion", "verify", "inspect", "backup", "restore", "pipeline", "bench"}
+OTHERS = {"demo", "serve", "settings", "completion", "verify", "inspect", "backup", "restore", "pipeline", "bench"}
 
 
 @pytest.fixture(scope="module")

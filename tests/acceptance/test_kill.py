@@ -200,7 +200,7 @@ def test_a_second_server_on_the_same_directory_is_refused(tmp_path: Path) -> Non
     second = tmp_path / "second"
     second.mkdir()
     output = output_of_refused_start(second, {"TOPICS_DATA_DIR": str(tmp_path / "data")})
-    assert "the data directory is in use" in output
+    assert "the directory is in use" in output
     assert str(tmp_path / "data") in output
     assert "Traceback" not in output
     success(server.api.post("/v0/topics/still", {"records": [{"data": 1}]}))

@@ -60,5 +60,5 @@ def test_pytest_finds_the_fixtures(pytester: pytest.Pytester) -> None:
             assert topics_client.topic("orders").head_seq == 1
         """
     )
-    result = pytester.runpytest_subprocess("-p", "topics.testing.pytest_plugin", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2)

@@ -92,7 +92,7 @@ def _describe_payloads(components: dict[str, Any]) -> None:
     record["meta"] = {
         "description": "Small headers, returned byte for byte.",
         "anyOf": [
-            {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 64},
+            {"type": "object", "maxProperties": 64},
             {"type": "null"},
         ],
     }
