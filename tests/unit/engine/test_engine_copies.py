@@ -157,7 +157,7 @@ def test_hops_are_kept_until_every_router_on_the_cycle_has_dealt_with_them() -> 
     for number, cursor in ((1, 2), (2, 1)):
         made = Router(number, f"r{number}", origin, DEST, RouterSettings(), 0, cursor)
         made.ring = 2
-        origin.outbound[number] = made
+        origin.outbound = {**origin.outbound, number: made}
     copies.forget_hops(origin)
     assert origin.hops == {2: 1, 3: 1}
 

@@ -53,14 +53,15 @@ class TopicHandlers:
     )
     def list(self, call: Call) -> Response:
         query = call.query
+        after, page_size = page_asked_for(query)
+        touch = query.boolean("touch", default=False)
         if query.text("names"):
             return self._named(call, query.text("names").split(","))
-        after, page_size = page_asked_for(query)
         page = self._engine.page_of_topics(
             after=after,
             prefixes=call.key.prefixes_within(query.text("prefix")),
             page_size=page_size,
-            touch=query.boolean("touch", default=False),
+            touch=touch,
         )
         now_ms = self._clock.now_ms()
         reply = TopicPage(
