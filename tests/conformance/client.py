@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 15.0
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0  # a checkpoint, which moves segments, may be half a minute away
 POLL_S = 0.005
 
 JSON_TYPE = {"Content-Type": "application/json"}
