@@ -18,7 +18,7 @@ from acceptance.terminal import environment, masked
 
 END = "--- end of the command"
 INTERRUPTED = "^C"
-COMMAND_S_MAX = 30.0
+COMMAND_S_MAX = 120.0
 POLL_S = 0.05
 SHIM = '#!/bin/sh\nexec "{python}" -m topics.cli.main "$@"\n'
 
