@@ -402,7 +402,8 @@ client = Client(sys.argv[1])
 
 @client.worker(sys.argv[2], concurrency=2, stop_s=20)
 def work(job):
-    print(job.data, flush=True)
+    sys.stdout.write(f"{job.data}\\n")  # in one piece: two jobs run at once
+    sys.stdout.flush()
     threading.Event().wait(float(sys.argv[3]))
 
 work.run()

@@ -240,7 +240,8 @@ def test_a_backup_reads_like_its_source(tmp_path: Path) -> None:
     server.write("orders", rich(range(5)))
     server.delete_records("orders", match="tag.2")
     target = str(tmp_path / "backup")
-    back_up(RealDisk(), str(tmp_path / "data"), str(tmp_path / "cold"), target)
+    cold = str(tmp_path / "cold")
+    back_up(RealDisk(), str(tmp_path / "data"), cold, target, wait=lambda seconds: server.store.note_cut())
     assert_as_served(server, FileLog(target))
 
 
