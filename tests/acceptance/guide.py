@@ -1,8 +1,9 @@
-"""Runs the steps of a guide for people at a terminal, and holds what they print against what the guide shows.
+"""Runs the steps of a document as its reader would, and holds what they print against what it shows.
 
-Blanks count here: tables have to line up. `…` stands for anything within a line, and alone for any lines. Times,
-addresses and lease ids may differ. A command whose output ends in `^C` runs until that is shown, and is then
-interrupted. All share one shell, one directory and one server.
+In a block of kind `console` blanks count: tables have to line up. `…` stands for anything within a line, and alone for
+any lines. Times, addresses and lease ids may differ. A command whose output ends in `^C` runs until that is shown, and
+is then interrupted. Replies below a block of kind `sh` are compared without their white space. All share one shell, one
+directory and one server.
 """
 
 import os
@@ -13,6 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from acceptance import document_commands
 from acceptance.document_commands import Step
 from acceptance.terminal import environment, masked
 
@@ -21,16 +23,26 @@ INTERRUPTED = "^C"
 COMMAND_S_MAX = 120.0
 POLL_S = 0.05
 SHIM = '#!/bin/sh\nexec "{python}" -m topics.cli.main "$@"\n'
+ADDRESS = re.compile(r"(http://)?(localhost|127\.0\.0\.1):4000")
+# Where a document's server keeps its data and its backups. The test has both elsewhere.
+DATA, BACKUPS = "/var/lib/topics", "/backups"
 
 
 def agrees(printed: str, step: Step) -> bool:
-    """To the blank. What was interrupted may have gone on behind what is shown."""
+    """What is not shown may be anything but a refusal. What was interrupted may have gone on behind what is shown."""
+    if not step.exact:
+        return '"error":{' not in printed if step.printed is None else document_commands.prints(step.printed, printed)
     lines = masked(step.printed or "").splitlines()
     goes_on = is_interrupted(step)
     pattern = ""
     for line in lines[:-1] if goes_on else lines:
         pattern += r"(?:.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
-    return (re.match if goes_on else re.fullmatch)(pattern, masked(printed)) is not None
+    return (re.match if goes_on else re.fullmatch)(pattern, masked(_ended(printed))) is not None
+
+
+def _ended(printed: str) -> str:
+    """curl leaves its last line open."""
+    return printed if not printed or printed.endswith("\n") else f"{printed}\n"
 
 
 def is_interrupted(step: Step) -> bool:
@@ -45,8 +57,12 @@ class Shell:
         tools.mkdir()
         (tools / "topics").write_text(SHIM.format(python=sys.executable))
         (tools / "topics").chmod(0o755)
+        (tools / ".curlrc").write_text("silent\nshow-error\n")
         (directory / "work").mkdir()
-        self._environment = environment(url, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
+        self._url = url
+        self._places = {DATA: str(directory / "data"), BACKUPS: str(directory / "backups")}
+        path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        self._environment = environment(url, PATH=path, CURL_HOME=str(tools), TOPICS=url)
         self._directory = directory / "work"
         self._process = subprocess.Popen(
             ["bash", "--norc"],
@@ -62,11 +78,18 @@ class Shell:
         self._process.communicate()
 
     def run(self, step: Step) -> str:
-        if is_interrupted(step):
-            return self._run_until(step)
+        commands = ADDRESS.sub(self._url, step.commands)
+        for written, here in self._places.items():
+            commands = commands.replace(written, here)
+        printed = self._run_until(step, commands) if is_interrupted(step) else self._run(commands)
+        for written, here in self._places.items():
+            printed = printed.replace(here, written)
+        return printed
+
+    def _run(self, commands: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{step.commands}\necho '{END}'\n")
+        self._process.stdin.write(f"{commands}\necho '{END}'\n")
         self._process.stdin.flush()
         printed = ""
         for line in self._process.stdout:
@@ -75,12 +98,12 @@ class Shell:
             printed += line
         raise AssertionError(f"the shell ended: {printed}")
 
-    def _run_until(self, step: Step) -> str:
+    def _run_until(self, step: Step, commands: str) -> str:
         """Until everything expected was printed; then Ctrl-C, which has to be a clean end."""
         output = self._directory.parent / "output"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {step.commands}"],
+                ["bash", "-c", f"exec {commands}"],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

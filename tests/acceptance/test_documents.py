@@ -2,75 +2,64 @@
 
 import asyncio
 import json
-import os
-import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 
-from acceptance.document_commands import Step, masked, prints, steps_of
+from acceptance.document_commands import conversations_of, prints, settings_of, steps_of
+from acceptance.guide import Shell, agrees
 from acceptance.server import Server
 
 ROOT = Path(__file__).parents[2]
-# Each with the heading its commands begin at, and the one they end before. Another document needs a line here.
 DOCUMENTS = [
-    ("README.md", "## Quickstart", "## Durability"),
-    ("docs/api.md", "**On writes**", "**On queues**"),
+    "README.md",
+    "docs/api.md",
+    "docs/cli.md",
+    "docs/fan-out.md",
+    "docs/job-queue.md",
+    "docs/ledger.md",
+    "docs/mental-model.md",
+    "docs/multi-master.md",
+    "docs/pub-sub.md",
+    "docs/quickstart.md",
+    "docs/security.md",
 ]
-ADDRESS = re.compile(r"(http://)?(localhost|127\.0\.0\.1):4000")
+REPLY_S_MAX = 60.0
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="the documents use curl")
 
 
-def part_of(document: str, first: str, last: str) -> str:
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_prints_what_the_document_shows(document: str, tmp_path: Path) -> None:
     text = (ROOT / document).read_text()
-    return text[text.index(first) : text.index(last)]
-
-
-def run(steps: list[Step], server: Server, directory: Path) -> list[str]:
-    """What each step prints."""
-    address = f"http://{server.api.host}:{server.api.port}"
-    script = "".join(f"{ADDRESS.sub(address, step.commands)}\necho; echo '<<<end>>>'\n" for step in steps)
-    shell = {**os.environ, "TOPICS": address}
-    done = subprocess.run(
-        ["bash", "-s"], input=script, cwd=directory, env=shell, capture_output=True, text=True, check=False
-    )
-    return done.stdout.split("<<<end>>>")[:-1]
-
-
-@pytest.mark.parametrize(("document", "first", "last"), DOCUMENTS)
-def test_every_command_prints_what_the_document_shows(document: str, first: str, last: str, tmp_path: Path) -> None:
-    steps = steps_of(part_of(document, first, last))
+    steps = steps_of(text)
     assert steps
-    server = Server(tmp_path)
+    server = Server(tmp_path, **settings_of(text))
+    shell = Shell(tmp_path, f"http://{server.api.host}:{server.api.port}")
     try:
-        printed = run(steps, server, tmp_path)
-        if document == "README.md":
-            asyncio.run(_talk(part_of(document, "there is a WebSocket", "## Concepts"), server))
+        wrong = []
+        for step in steps:
+            printed = shell.run(step)
+            if not agrees(printed, step):
+                wrong.append(f"$ {step.commands}{printed}")
+        assert not wrong, "\n".join(wrong)
+        asyncio.run(_talk(conversations_of(text), server))
     finally:
+        shell.close()
         server.stop()
-    assert len(printed) == len(steps)
-    for step, output in zip(steps, printed, strict=True):
-        where = f"{document}, {step.commands.splitlines()[0]!r}"
-        if step.printed is None:
-            assert '"error":{' not in output, f"{where} is refused: {output}"
-        else:
-            assert prints(step.printed, output), f"{where}\nshown:   {masked(step.printed)}\nprinted: {masked(output)}"
 
 
-async def _talk(text: str, server: Server) -> None:
-    """The lines with `>` are sent; those with `<` have to come."""
-    lines = [line for line in text.splitlines() if line[:2] in ("> ", "< ")]
-    assert lines
+async def _talk(lines: list[str], server: Server) -> None:
+    if not lines:
+        return
     async with connect(f"ws://{server.api.host}:{server.api.port}/v0/ws") as socket:
         for line in lines:
             if line.startswith("> "):
                 await socket.send(line[2:])
                 continue
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(REPLY_S_MAX):
                 while json.loads(came := str(await socket.recv()))["op"] == "caught_up":
                     pass
             assert prints(line[2:], came), f"shown:   {line[2:]}\ncame: {came}"
@@ -81,3 +70,9 @@ def test_a_shown_reply_may_leave_things_out_but_not_differ() -> None:
     assert not prints('{"a":1,…}', '{"a":2,"b":3}')
     assert not prints('{"ttl_ms":5}', '{"ttl_ms":6}')
     assert prints('{"wid":"wid_a"}', '{"wid": "wid_b"}')
+
+
+def test_a_server_of_a_document_has_the_settings_it_is_started_with_there() -> None:
+    text = "```bash\nTOPICS_API_KEYS='a:read,b' topics serve  # keys\n```\n```sh\nTOPICS_PORT=1 topics serve\n```\n"
+    assert settings_of(text) == {"TOPICS_API_KEYS": "a:read,b"}
+    assert [step.commands for step in steps_of(text)] == ["TOPICS_PORT=1 topics serve\n"]

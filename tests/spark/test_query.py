@@ -1,18 +1,23 @@
 """SQL over topics and archives, and what is said when it is wrong."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
 from spark.server import RestartableServer
+from topics.cli.table import aligned
 from topics.spark.options import Server
 from topics.spark.pipelines.archive import ArchiveSpec, archive
 from topics.spark.pipelines.progress import Silent
 from topics.spark.pipelines.query import BadQuery, QuerySpec, QuerySummary, query
 from topics.spark.pipelines.query_views import view_name
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 class Rows:
@@ -99,3 +104,14 @@ def test_bad_sql_has_a_message_and_no_stack(
     assert said in raised.value.message
     assert "\tat " not in raised.value.message
     assert "+- " not in raised.value.message
+
+
+def test_the_query_in_the_readme_prints_what_it_shows(spark: SparkSession, own_server: RestartableServer) -> None:
+    """What `topics pipeline query` prints for it, over the records that the commands before it write."""
+    text = README.read_text()
+    (sql,) = re.findall(r'^topics pipeline query "(.+)"$', text, re.MULTILINE)
+    for record in re.findall(r'"data": (\{.+?\})|topics put orders \'(\{.+?\})\'', text):
+        own_server.topic("orders").write({"data": msgspec.json.decode("".join(record))})
+    found, _ = ask(spark, own_server, sql)
+    table = "\n".join(aligned([found.columns, *([str(value) for value in row] for row in found.rows)], (False, True)))
+    assert f"```\n{table}\n(2 rows)\n```" in text

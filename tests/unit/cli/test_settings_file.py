@@ -64,8 +64,8 @@ def test_every_setting_is_described_with_its_source_and_no_key_is_shown() -> Non
     assert described["TOPICS_API_KEYS"][1:] == ("1 key", "environment")
 
 
-def test_the_table_in_the_readme_has_every_setting() -> None:
-    text = (Path(__file__).parents[3] / "README.md").read_text()
+def test_the_table_in_the_documents_has_every_setting() -> None:
+    text = (Path(__file__).parents[3] / "docs/settings.md").read_text()
     missing = [
         each.name for each in describe_settings({}, {}) if each.name != "RUST_LOG" and f"| `{each.name}` |" not in text
     ]
