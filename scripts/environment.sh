@@ -1,5 +1,5 @@
 # Sourced by ./serve and ./test: makes .venv with this project installed, once per change of pyproject.toml.
-# usage: . scripts/environment.sh; environment "<extras with commas between, or nothing>"; browser; java_for_spark
+# usage: . scripts/environment.sh; environment "<extras with commas between, or nothing>"; browser; java_for_spark; proxy_for_tls
 say() { printf 'topics: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 
@@ -35,6 +35,13 @@ java_for_spark() {
     say "there is no Java, so the tests of Spark are skipped. On Debian or Ubuntu: apt-get install openjdk-17-jre-headless"
 }
 
+# nginx as the guide to security sets it up. Without it, the tests of TLS are skipped and say so.
+proxy_for_tls() {
+    has_proxy && return 0
+    debian_package nginx-light && debian_package openssl && return 0
+    say "there is no nginx, so the tests of TLS are skipped. On Debian or Ubuntu: apt-get install nginx-light"
+}
+
 # A .venv that is there keeps its Python. One that was asked for and is another is refused, not ignored.
 check_python() {
     [ -n "${PYTHON:-}" ] && [ -x .venv/bin/python ] || return 0
@@ -67,6 +74,8 @@ environment() {
 
 has_java() { [ -n "${JAVA_HOME:-}" ] || command -v java >/dev/null 2>&1; }
 
+has_proxy() { [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null 2>&1; }
+
 has_browser() {
     for candidate in chromium chromium-browser google-chrome google-chrome-stable; do
         command -v "$candidate" >/dev/null 2>&1 && return 0
@@ -81,6 +90,7 @@ announce() {
     packages=""
     case "$1" in '' | *browser*) has_browser || packages="$packages chromium" ;; esac
     case "$1" in '' | *spark*) has_java || packages="$packages openjdk-17-jre-headless" ;; esac
+    case "$1" in '' | *acceptance*) has_proxy || packages="$packages nginx-light" ;; esac
     [ -z "$packages" ] || say "going to install, for all users of this machine:$packages (about 400 MB)." \
         "With NO_INSTALL=1 nothing outside this directory is installed, and the tests that need it are skipped"
 }

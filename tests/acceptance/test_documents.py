@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/ledger.md",
     "docs/mental-model.md",
     "docs/multi-master.md",
+    "docs/operating.md",
     "docs/pub-sub.md",
     "docs/quickstart.md",
     "docs/security.md",
