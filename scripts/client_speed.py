@@ -48,7 +48,7 @@ class Rows:
     def producer(self) -> float:
         with self._server.client() as client:
             with_clock = Stopwatch(self._records)
-            with client.producer(self.new_topic(), batch_records=self._batch) as producer:
+            with client.producer(self.new_topic(), batch_records=self._batch, linger_s=1.0) as producer:
                 for _ in range(self._records):
                     producer.append(DATA)
             return with_clock.per_second()
@@ -57,7 +57,7 @@ class Rows:
         async def produce() -> float:
             async with self._server.async_client() as client:
                 with_clock = Stopwatch(self._records)
-                async with client.producer(self.new_topic(), batch_records=self._batch) as producer:
+                async with client.producer(self.new_topic(), batch_records=self._batch, linger_s=1.0) as producer:
                     for _ in range(self._records):
                         await producer.append(DATA)
                 return with_clock.per_second()

@@ -211,7 +211,10 @@ async def open_pending(caller: Caller, topic: str, name: str | None, options: Op
 def record_text(
     data: object, tag: str | None, node: str | None, meta: Mapping[str, str] | None, delay_ms: int
 ) -> bytes:
+    """Hot: a record that is nothing but data takes half the time of one with more."""
     try:
+        if tag is None and node is None and meta is None and not delay_ms:
+            return b'{"data":%b}' % _encode(data)
         return _encode(NewRecord(data, tag, node, meta, delay_ms))
     except (TypeError, msgspec.MsgspecError, RecursionError) as error:
         raise errors.InvalidRequest.in_field("data", f"cannot be written as JSON: {error}") from None
