@@ -73,6 +73,8 @@ def test_topics(ask: Asked) -> None:
     assert ask("create", "log", "--cap-records", "2")[0]["created"] is True
     assert ask("create", "log")[0]["created"] is False
     assert ask("config", "log", "--ttl", "7d")[0]["config"]["ttl_ms"] == 604_800_000
+    assert ask("config", "log", "--schema", "sku bigint")[0]["config"]["schema"] == "sku bigint"
+    assert "schema" not in ask("config", "log", "--schema", "none")[0]["config"]
     assert ask("put", "log", "1", "2", "3", "--tag", "x")[0]["last_seq"] == 3
     (listed,) = ask("ls", "log")
     assert (listed["topic"], listed["count"], listed["lost"]) == ("log", 2, 1)

@@ -17,6 +17,7 @@ from acceptance.faulty_proxy import FaultyProxy
 from topics import testing
 from topics.client.errors import LossMet, OutcomeUnknown, ProducerFailed, ServerUnreachable
 from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
+from topics.client.working import Retry
 from topics.clock import SystemClock
 from topics.errors import TopicFull, TopicNotFound
 from topics.testing import RunningServer
@@ -436,6 +437,21 @@ async def a_job_of_a_killed_worker_is_delivered_once_more(stage: Stage) -> None:
     assert (await client.topic(stage.topic)).count == 0
 
 
+async def a_worker_that_drains_ends_when_nothing_is_left(stage: Stage) -> None:
+    client = stage.client()
+    await client.create(stage.topic, type="queue")
+    await client.append_many(stage.topic, ["a", "b", "c", "a delayed one"])
+    made = client.worker(stage.topic, concurrency=2, drain=True)
+    worker = await made if stage.shell == "blocking" else made
+
+    def work(job: Any) -> None:
+        if job.data == "a delayed one":
+            raise Retry(after=3600)
+
+    counts = await (asyncio.to_thread(worker.run, work) if stage.shell == "blocking" else worker.run(work))
+    assert (counts.acked, counts.retried) == (3, 1)
+
+
 async def a_worker_told_to_stop_finishes_its_jobs(stage: Stage) -> None:
     client = stage.client()
     await client.create(stage.topic, type="queue", lease_ms=300)
@@ -471,6 +487,7 @@ SCENARIOS: list[Scenario] = [
     a_producer_that_cannot_go_on_says_so,
     a_job_of_a_killed_worker_is_delivered_once_more,
     a_worker_told_to_stop_finishes_its_jobs,
+    a_worker_that_drains_ends_when_nothing_is_left,
 ]
 
 

@@ -4,7 +4,6 @@ import argparse
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 if TYPE_CHECKING:
     from topics.client.retries import RetryPolicy
@@ -58,13 +57,8 @@ def overviews(client: "Client", prefix: str = "") -> "Iterator[OverviewPage]":
     """The server's overview, page by page: the topics whose names begin with `prefix`, and how the server is."""
     from msgspec import UNSET  # noqa: PLC0415
 
-    from topics.client.core import Call  # noqa: PLC0415
-    from topics.wire.overview import OverviewPage  # noqa: PLC0415
-
-    query = {"prefix": prefix} if prefix else {}
-    while True:
-        page = client.send(Call("GET", f"/v0/overview?{urlencode(query)}", OverviewPage))
+    page = client.overview(prefix)
+    yield page
+    while page.next_cursor is not UNSET:
+        page = client.overview(prefix, cursor=page.next_cursor)
         yield page
-        if page.next_cursor is UNSET:
-            return
-        query["cursor"] = page.next_cursor

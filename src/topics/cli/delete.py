@@ -3,10 +3,6 @@
 import argparse
 import sys
 from typing import TYPE_CHECKING
-from urllib.parse import quote
-
-import msgspec
-from msgspec import Struct
 
 from topics.cli.connection import add_options, connect
 from topics.cli.output import byte_count, clipped, clock_time, harmless, print_json
@@ -14,25 +10,13 @@ from topics.cli.parser import Commands, examples
 from topics.cli.questions import add_yes, agreed
 from topics.cli.table import counted
 from topics.cli.values import InvalidArguments, whole_number
-from topics.wire.responses import RecordReply
 
 if TYPE_CHECKING:
-    from topics.client.core import Call
+    from topics.wire.responses import DeletePreviewReply, RecordReply
 
 DECLINED = 1
 SAMPLE_SHOWN_MAX = 5
 LINE_CHARS_MAX = 100
-
-
-class Preview(Struct):
-    """What would go; the payloads of the sample as they were written."""
-
-    topic: str
-    count: int
-    bytes: int
-    first_seq: int | None
-    last_seq: int | None
-    sample: list[RecordReply]
 
 
 def add_parser(commands: Commands) -> None:
@@ -62,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         )
     with connect(args) as client:
         # A path of its own, never a field: an older server answers 404 here instead of deleting.
-        preview = client.send(_preview(args.topic, args.before, args.match))
+        preview = client.preview_delete(args.topic, before_seq=args.before, match=args.match)
         if args.preview or not preview.count:
             if args.json:
                 print_json(preview)
@@ -81,15 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _preview(topic: str, before_seq: int | None, match: str | None) -> "Call[Preview]":
-    from topics.client.core import Call  # noqa: PLC0415 (help does not wait for it)
-
-    given = {"before_seq": before_seq, "match": match}
-    body = msgspec.json.encode({field: value for field, value in given.items() if value is not None})
-    return Call("POST", f"/v0/topics/{quote(topic, safe='')}/delete/preview", Preview, body)
-
-
-def _told(topic: str, preview: Preview) -> list[str]:
+def _told(topic: str, preview: "DeletePreviewReply") -> list[str]:
     if not preview.count:
         return [f"{topic}: no record is meant; nothing would go"]
     seqs = f"seqs {preview.first_seq:,} to {preview.last_seq:,}" if preview.count > 1 else f"seq {preview.first_seq:,}"
@@ -99,7 +75,7 @@ def _told(topic: str, preview: Preview) -> list[str]:
     return [head, *sample, *([f"  … and {more:,} more"] if more > 0 else [])]
 
 
-def _sample_line(record: RecordReply) -> str:
+def _sample_line(record: "RecordReply") -> str:
     tag = "" if record.tag is None else f"{record.tag}  "
     text = clipped(f"{tag}{bytes(record.data).decode()}", LINE_CHARS_MAX)
     return f"  {record.seq:>6}  {clock_time(record.ts)}  {harmless(text)}"

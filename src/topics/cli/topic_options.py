@@ -30,6 +30,9 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long the key of a write is remembered (2m)",
     )
+    keep.add_argument(
+        "--schema", metavar="DDL", help="the fields of the data, for Spark: 'sku bigint, total double'; none for unset"
+    )
     deliver = parser.add_argument_group("delivery")
     deliver.add_argument("--priority", type=_priority, metavar="N", help="-1000 to 1000, or auto")
     deliver.add_argument(
@@ -58,6 +61,7 @@ FIELDS = (
     "discard",
     "durability",
     "idempotency_window_ms",
+    "schema",
     "priority",
     "dedupe_node",
     "lease_ms",
@@ -73,8 +77,9 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     given = {field: getattr(args, field) for field in FIELDS if getattr(args, field) is not None}
     if given.get("priority") == "auto":
         given["priority"] = None
-    if given.get("dead_letter") == "none":
-        given["dead_letter"] = None
+    for field in ("dead_letter", "schema"):
+        if given.get(field) == "none":
+            given[field] = None
     return given
 
 

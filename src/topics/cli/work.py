@@ -61,11 +61,9 @@ def run(args: argparse.Namespace) -> int:
     if shutil.which(args.words[0]) is None:
         raise InvalidArguments(f"there is no command {args.words[0]}; name one on the PATH, or with its directory")
     with connect(args) as client:
-        state = client.topic(args.queue)
-        if state.type != "queue":
+        if client.topic(args.queue).type != "queue":
             raise NotAQueue(args.queue)
-        lease_ms = args.lease or state.config.lease_ms
-    from topics.cli.crew import Crew, work  # noqa: PLC0415 (help does not wait for it)
+    from topics.cli.crew import work  # noqa: PLC0415 (help does not wait for it)
 
     paint = Paint(sys.stderr)
 
@@ -79,13 +77,12 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"finishing {counted(count, 'job')}; Ctrl-C again ends that", file=sys.stderr, flush=True)
 
-    crew = Crew(args, lease_ms, told, finishing)
     if not args.json:
         print(f"working on {args.queue}, {counted(args.concurrency, 'job')} at a time; Ctrl-C ends", file=sys.stderr)
-    work(crew, args.url)
+    counts = work(args, told, finishing)
     if not args.json:
-        print(f"{counted(crew.completed, 'job')} done, {crew.failed:,} failed", file=sys.stderr)
-    return SOME_FAILED if args.drain and crew.failed else 0
+        print(f"{counted(counts.acked, 'job')} done, {counts.retried:,} failed", file=sys.stderr)
+    return SOME_FAILED if args.drain and counts.retried else 0
 
 
 def _line(done: "Done", paint: Paint) -> str:

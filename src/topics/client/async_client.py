@@ -241,6 +241,7 @@ class AsyncClient:
     redrive = Awaited(calls.redrive)
     health = Awaited(calls.health)
     ready = Awaited(calls.ready)
+    key = Awaited(calls.key)
     metrics = Awaited(calls.metrics)
     overview = Awaited(calls.overview)
     topic_map = Awaited(calls.topic_map)

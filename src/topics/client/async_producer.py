@@ -85,11 +85,14 @@ class AsyncProducer:
         while not pending.has_room and pending.failure is None and not pending.closed:
             async with self._room:
                 await self._room.wait()
-        pending.check()
-        batch, index = pending.add(text, sequence, self._caller.clock.monotonic_ns())
+        if pending.closed or pending.failure is not None:
+            pending.check()
+        now_ns = self._caller.clock.monotonic_ns() if pending.open is None else pending.open.opened_ns
+        batch, index = pending.add(text, sequence, now_ns)
         if callback is not None:
             batch.callbacks.append((index, callback))
-        self._changed.set()
+        if index == 0 or batch is not pending.open:  # the task has something to wait for, or to send
+            self._changed.set()
         return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:

@@ -8,32 +8,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, Self, TypeVar
 
-from topics.client.working import Counts, Job, Working
+from topics.client.working import Counts, Job, JobsInHand, WorkerShell, Working
 
 D = TypeVar("D")
 
 Handler = Callable[[Job[D]], Any]  # plain or async
 
 
-class AsyncKeptLeases(Generic[D]):
+class AsyncKeptLeases(JobsInHand[D]):
     """Jobs under way, whose leases a task extends."""
 
     def __init__(self, working: Working[D]) -> None:
-        self._working = working
-        self._jobs: dict[str, Job[D]] = {}
+        super().__init__(working)
         self._task = asyncio.get_running_loop().create_task(self._work(), name=f"leases of {working.queue}")
-
-    def add(self, job: Job[D]) -> None:
-        self._jobs[job.lease_id] = job
-
-    def remove(self, job: Job[D]) -> bool:
-        """False when it was given back already."""
-        return self._jobs.pop(job.lease_id, None) is not None
-
-    def take_all(self) -> list[Job[D]]:
-        jobs = [*self._jobs.values()]
-        self._jobs.clear()
-        return jobs
 
     async def close(self) -> None:
         self._task.cancel()
@@ -42,10 +29,10 @@ class AsyncKeptLeases(Generic[D]):
     async def _work(self) -> None:
         while True:
             await asyncio.sleep(self._working.keep_alive_s)
-            await self._working.keep_alive([*self._jobs.values()])
+            await self.keep_alive()
 
 
-class AsyncWorker(Generic[D]):
+class AsyncWorker(WorkerShell[D]):
     """Runs a handler for each job of a queue. Made by `client.worker(queue)`, which also decorates the handler:
 
         @client.worker("resize", concurrency=8)
@@ -57,23 +44,10 @@ class AsyncWorker(Generic[D]):
     """
 
     def __init__(self, working: Working[D]) -> None:
-        self._working = working
-        self._handler: Handler[D] | None = None
+        super().__init__(working)
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def __call__(self, handler: Handler[D]) -> Self:
-        self._handler = handler
-        return self
-
-    @property
-    def counts(self) -> Counts:
-        return self._working.counts
-
-    @property
-    def node(self) -> str:
-        return self._working.node
 
     def stop(self) -> None:
         """No further jobs. Those under way may take `stop_s`, then they are given back. Safe to call from anywhere."""
@@ -84,17 +58,15 @@ class AsyncWorker(Generic[D]):
 
     async def run(self, handler: Handler[D] | None = None) -> Counts:
         """Works until it is stopped. On the loop of the main thread SIGTERM and SIGINT stop it."""
-        self._handler = handler or self._handler
-        if self._handler is None:
-            raise TypeError("a worker needs a handler: decorate one with it, or hand it to run()")
+        self._take_handler(handler)
         self._loop = asyncio.get_running_loop()
         await self._working.begin()
         leases = AsyncKeptLeases(self._working)
-        try:
-            async with _stopped_by_signals(self.stop):
+        async with _stopped_by_signals(self.stop):
+            try:
                 await self._claim(leases)
-        finally:
-            await self._finish(leases)
+            finally:
+                await self._finish(leases)
         return self.counts
 
     async def _claim(self, leases: AsyncKeptLeases[D]) -> None:
@@ -110,11 +82,23 @@ class AsyncWorker(Generic[D]):
                 for job in jobs:
                     leases.add(job)
                     self._tasks.add(asyncio.ensure_future(self._work(job, leases)))
+                if not jobs and working.is_drained(free):
+                    return
                 if not jobs:
-                    await working.wait_for_jobs()
+                    await self._wait_for_jobs(stopping)
                 self._check()
         finally:
             stopping.cancel()
+
+    async def _wait_for_jobs(self, stopping: "asyncio.Future[Any]") -> None:
+        waiting = asyncio.ensure_future(self._working.wait_for_jobs())
+        try:
+            await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        await asyncio.wait([waiting])
+        if not waiting.cancelled():
+            waiting.result()
 
     async def _finish(self, leases: AsyncKeptLeases[D]) -> None:
         tasks = [*self._tasks]

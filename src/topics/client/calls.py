@@ -29,7 +29,7 @@ from topics.wire.responses import (
     CursorList,
     CursorResponse,
     DeleteCursorResponse,
-    DeletePreview,
+    DeletePreviewReply,
     DeleteRecordsResponse,
     DeleteRouterResponse,
     DeleteTopicResponse,
@@ -37,6 +37,7 @@ from topics.wire.responses import (
     ExportEnd,
     ExportTrailer,
     Health,
+    KeyState,
     LossList,
     ProducerResponse,
     PutRouterResponse,
@@ -255,10 +256,12 @@ def delete(topic: str, *, before_seq: int | None = None, match: Match | None = N
     return Call("POST", path, DeleteRecordsResponse, body, repeatable=match is None)
 
 
-def preview_delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Call[DeletePreview]:
+def preview_delete(
+    topic: str, *, before_seq: int | None = None, match: Match | None = None
+) -> Call[DeletePreviewReply]:
     """What `delete` would do now; nothing is deleted."""
     body = _deletion(before_seq, match)
-    return Call("POST", f"{topic_path(topic)}/delete/preview", DeletePreview, body)
+    return Call("POST", f"{topic_path(topic)}/delete/preview", DeletePreviewReply, body)
 
 
 def losses(topic: str) -> Call[LossList]:
@@ -420,6 +423,11 @@ def health() -> Call[Health]:
 def ready() -> Call[ReadyReply]:
     """Waits, up to the client's deadline, for a server that is still starting."""
     return Call("GET", "/v0/ready", ReadyReply)
+
+
+def key() -> Call[KeyState]:
+    """What this client's key may do: its scopes, and the names it may touch."""
+    return Call("GET", "/v0/key", KeyState)
 
 
 def metrics() -> Call[dict[str, Any]]:

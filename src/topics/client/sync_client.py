@@ -183,6 +183,7 @@ class Client:
     redrive = Blocking(calls.redrive)
     health = Blocking(calls.health)
     ready = Blocking(calls.ready)
+    key = Blocking(calls.key)
     metrics = Blocking(calls.metrics)
     overview = Blocking(calls.overview)
     topic_map = Blocking(calls.topic_map)

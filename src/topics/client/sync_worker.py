@@ -11,54 +11,32 @@ from types import FrameType
 from typing import Any, Generic, Self, TypeVar
 
 from topics.client.caller import run
-from topics.client.working import Counts, Job, Working
+from topics.client.working import Counts, Job, JobsInHand, WorkerShell, Working
 
 D = TypeVar("D")
 
 Handler = Callable[[Job[D]], object]  # plain or async
 
 
-class KeptLeases(Generic[D]):
+class KeptLeases(JobsInHand[D]):
     """Jobs under way, whose leases a thread extends."""
 
     def __init__(self, working: Working[D]) -> None:
-        self._working = working
-        self._lock = threading.Lock()
-        self._jobs: dict[str, Job[D]] = {}
-        self.ended = threading.Event()
+        super().__init__(working)
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"leases of {working.queue}", daemon=True)
         self._thread.start()
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def add(self, job: Job[D]) -> None:
-        with self._lock:
-            self._jobs[job.lease_id] = job
-
-    def remove(self, job: Job[D]) -> bool:
-        """False when it was given back already."""
-        with self._lock:
-            return self._jobs.pop(job.lease_id, None) is not None
-
-    def take_all(self) -> list[Job[D]]:
-        with self._lock:
-            jobs = [*self._jobs.values()]
-            self._jobs.clear()
-        return jobs
-
     def close(self) -> None:
-        self.ended.set()
+        self._ended.set()
         self._thread.join()
 
     def _work(self) -> None:
-        while not self.ended.wait(self._working.keep_alive_s):
-            with self._lock:
-                jobs = [*self._jobs.values()]
-            run(self._working.keep_alive(jobs))
+        while not self._ended.wait(self._working.keep_alive_s):
+            run(self.keep_alive())
 
 
-class Worker(Generic[D]):
+class Worker(WorkerShell[D]):
     """Runs a handler for each job of a queue. Made by `client.worker(queue)`, which also decorates the handler:
 
     @client.worker("resize", concurrency=8)
@@ -68,24 +46,11 @@ class Worker(Generic[D]):
     """
 
     def __init__(self, working: Working[D]) -> None:
-        self._working = working
-        self._handler: Handler[D] | None = None
+        super().__init__(working)
         self._stopping = threading.Event()
         self._free = threading.Semaphore(working.concurrency)
         self._given: queue.SimpleQueue[Job[D] | None] = queue.SimpleQueue()
         self._failure: BaseException | None = None
-
-    def __call__(self, handler: Handler[D]) -> Self:
-        self._handler = handler
-        return self
-
-    @property
-    def counts(self) -> Counts:
-        return self._working.counts
-
-    @property
-    def node(self) -> str:
-        return self._working.node
 
     def stop(self) -> None:
         """No further jobs. Those under way may take `stop_s`, then they are given back. Safe to call from anywhere."""
@@ -93,9 +58,7 @@ class Worker(Generic[D]):
 
     def run(self, handler: Handler[D] | None = None) -> Counts:
         """Works until it is stopped. In the main thread SIGTERM and SIGINT stop it."""
-        self._handler = handler or self._handler
-        if self._handler is None:
-            raise TypeError("a worker needs a handler: decorate one with it, or hand it to run()")
+        self._take_handler(handler)
         working = self._working
         run(working.begin())
         leases = KeptLeases(working)
@@ -131,6 +94,8 @@ class Worker(Generic[D]):
                 self._given.put(job)
             for _ in range(count - len(jobs)):
                 self._free.release()
+            if not jobs and working.is_drained(count):
+                return
             if not jobs and not self._stopping.is_set():
                 run(working.wait_for_jobs())
 

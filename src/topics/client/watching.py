@@ -18,7 +18,7 @@ from topics.client.errors import LossMet, UnexpectedReply
 from topics.client.events import CaughtUp, Event, Gap, TopicDeleted, event_type
 from topics.client.reading import Losses
 from topics.client.retries import Retries
-from topics.errors import InvalidRequest, TopicNotFound
+from topics.errors import InvalidRequest, NotFound, TopicNotFound
 
 Item_co = TypeVar("Item_co", covariant=True)
 
@@ -210,7 +210,10 @@ class Watching(Generic[Item_co]):
                 self._gone(topic, items)
         if places.seqs:
             self._lines = EventLines()
-            self._stream = await self._caller.open(calls.watch_stream(reply.wid))
+            try:
+                self._stream = await self._caller.open(calls.watch_stream(reply.wid))
+            except NotFound as error:  # the server was restarted since it gave the session out
+                raise Broken(error.message, sent=False) from None
 
     async def _learn_epochs(self, items: list[Any], *, lenient: bool) -> None:
         for topic in self._places.seqs.keys() - self._places.epochs.keys():

@@ -11,9 +11,9 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Self, TypedDict, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -65,6 +65,7 @@ class WorkerOptions(TypedDict, total=False):
     stop_s: float  # how long jobs may still take when the worker is stopped; then they are given back
     backoff_s: float  # the pause after a first failure; it doubles
     backoff_max_s: float
+    drain: bool  # ends by itself once no job is left to claim and none is under way
 
 
 class Counts(Struct):
@@ -97,6 +98,8 @@ class Working(Generic[D]):
         self._counting = threading.Lock()
         self._backoff_s = options.get("backoff_s", limits.WORKER_BACKOFF_S)
         self._backoff_max_s = options.get("backoff_max_s", limits.WORKER_BACKOFF_MAX_S)
+        self._drain = options.get("drain", False)
+        self._away = False  # there was no answer to the last claim
         self._lease_ms = options.get("lease_ms")
         self._reply = _claimed_as(as_type)
         self._head_seq = 0
@@ -127,12 +130,18 @@ class Working(Generic[D]):
             jobs: list[Job[D]] = (await self.caller.send(replace(call, reply=self._reply))).claimed
         except ServerUnreachable as error:
             log.warning("worker %s of %s: %s", self.node, self.queue, error)
+            self._away = True
             return []
+        self._away = False
         for job in jobs:
             job.topic = self.queue
             self._kept_ns[job.lease_id] = claiming_ns
         self._count(claimed=len(jobs))
         return jobs
+
+    def is_drained(self, free: int) -> bool:
+        """After a claim that gave nothing, while so many handlers were free: a worker that drains is through."""
+        return self._drain and free == self.concurrency and not self._away
 
     async def wait_for_jobs(self) -> None:
         """Until a job is written, or for a while: what was given back or delayed is not written anew."""
@@ -161,19 +170,19 @@ class Working(Generic[D]):
             elif reply is not None or now_ns - self._kept_ns.get(job.lease_id, 0) > self._lease_ms * 1_000_000:
                 job.lost = True
 
-    async def settle(self, job: Job[D], error: BaseException | None) -> None:
-        """The handler has returned, or raised. Each job is settled once."""
+    async def settle(self, job: Job[D], error: BaseException | None) -> bool:
+        """The handler has returned, or raised. Each job is settled once. False: the lease had ended."""
         try:
             if error is None:
-                await self._ack(job)
-            elif isinstance(error, Retry):
+                return await self._ack(job)
+            if isinstance(error, Retry):
                 self._count(retried=1)
-                await self._nack(job, error.after)
-            else:
-                await self._failed(job, error)
+                return await self._nack(job, error.after)
+            return await self._failed(job, error)
         except ServerUnreachable as unreachable:
             self._count(lost=1)
             log.warning("job %d of %s will come again: %s", job.seq, self.queue, unreachable)
+            return False
         finally:
             self._kept_ns.pop(job.lease_id, None)
 
@@ -189,15 +198,16 @@ class Working(Generic[D]):
             for name, count in more.items():
                 setattr(self.counts, name, getattr(self.counts, name) + count)
 
-    async def _ack(self, job: Job[D]) -> None:
+    async def _ack(self, job: Job[D]) -> bool:
         reply = await self.caller.send(calls.ack(self.queue, [job], node=self.node))
         if reply.skipped:
             self._count(lost=1)
             log.warning("job %d of %s was done after its lease had ended: it may be done twice", job.seq, self.queue)
         else:
             self._count(acked=1)
+        return not reply.skipped
 
-    async def _failed(self, job: Job[D], error: BaseException) -> None:
+    async def _failed(self, job: Job[D], error: BaseException) -> bool:
         self._count(failed=1)
         last = self._dead_letter is not None and 0 < self._deliveries_max <= job.deliveries
         self._count(dead=last)
@@ -206,12 +216,67 @@ class Working(Generic[D]):
             "job %d of %s failed at delivery %d and %s", job.seq, self.queue, job.deliveries, what_next, exc_info=error
         )
         doubled = self._backoff_s * 2 ** min(job.deliveries - 1, 32)
-        await self._nack(job, min(doubled, self._backoff_max_s) * self.caller.random.uniform(0.5, 1.0))
+        return await self._nack(job, min(doubled, self._backoff_max_s) * self.caller.random.uniform(0.5, 1.0))
 
-    async def _nack(self, job: Job[D], after_s: float) -> None:
+    async def _nack(self, job: Job[D], after_s: float) -> bool:
         delay_ms = min(max(round(after_s * 1000), 0), limits.NACK_DELAY_MS_MAX)
         reply = await self.caller.send(calls.nack(self.queue, [job], node=self.node, delay_ms=delay_ms))
         self._count(lost=len(reply.skipped))
+        return not reply.skipped
+
+
+class WorkerShell(Generic[D]):
+    """What workers of both kinds have. Made by `client.worker(queue)`, which also decorates the handler."""
+
+    def __init__(self, working: Working[D]) -> None:
+        self._working = working
+        self._handler: Callable[[Job[D]], Any] | None = None
+
+    def __call__(self, handler: Callable[[Job[D]], Any]) -> Self:
+        self._handler = handler
+        return self
+
+    @property
+    def counts(self) -> Counts:
+        return self._working.counts
+
+    @property
+    def node(self) -> str:
+        return self._working.node
+
+    def _take_handler(self, handler: Callable[[Job[D]], Any] | None) -> None:
+        self._handler = handler or self._handler
+        if self._handler is None:
+            raise TypeError("a worker needs a handler: decorate one with it, or hand it to run()")
+
+
+class JobsInHand(Generic[D]):
+    """Jobs under way, whose leases have to be kept. For threads and tasks alike."""
+
+    def __init__(self, working: Working[D]) -> None:
+        self._working = working
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job[D]] = {}  # by lease id
+
+    def add(self, job: Job[D]) -> None:
+        with self._lock:
+            self._jobs[job.lease_id] = job
+
+    def remove(self, job: Job[D]) -> bool:
+        """False when it was given back already."""
+        with self._lock:
+            return self._jobs.pop(job.lease_id, None) is not None
+
+    def take_all(self) -> list[Job[D]]:
+        with self._lock:
+            jobs = [*self._jobs.values()]
+            self._jobs.clear()
+        return jobs
+
+    async def keep_alive(self) -> None:
+        with self._lock:
+            jobs = [*self._jobs.values()]
+        await self._working.keep_alive(jobs)
 
 
 def _claimed_as(as_type: type[Any] | None) -> type[ClaimedJobs]:

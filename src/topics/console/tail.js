@@ -72,7 +72,8 @@ export function tailTab(topic) {
       } catch (error) {
         if (stopped) return;
         if (error.name !== "AbortError") {
-          if (error.status === 404 || error.status === 403) { tell(error.message); return; }
+          // Another 404 is that of a session the server has forgotten, as after a restart: a new one goes on.
+          if (error.code === "topic_not_found" || error.status === 403) { tell(error.message); return; }
           tell(`The connection is gone (${error.message ?? "cut"}). Trying again; nothing will be missed.`);
         }
       }

@@ -163,9 +163,6 @@ class RecordOut(Struct, omit_defaults=True):
 NO_META = Raw(b"null")
 
 
-NO_META = Raw(b"null")
-
-
 class RecordReply(Struct):
     """The same for who reads it. Payload and meta stay the text they are: parsing would lose `1.0`, `1e400` and the
     order of keys."""
@@ -233,6 +230,17 @@ class DeletePreview(Struct):
     last_seq: int | None
     sample: Annotated[list[RecordOut], Meta(description="The first ones: at most 10, and 64 KiB of text.")]
     performance: Performance
+
+
+class DeletePreviewReply(Struct):
+    """The same for who reads it, with records as `RecordReply`."""
+
+    topic: str
+    count: int
+    bytes: int
+    first_seq: int | None
+    last_seq: int | None
+    sample: list[RecordReply]
 
 
 class CursorState(Struct):

@@ -11,10 +11,19 @@ from msgspec.json import encode
 from topics import errors
 from topics.client.calls import NewRecord
 from topics.client.errors import ExportCut, ServerUnreachable
+from topics.client.events import Event
 from topics.client.retries import RetryPolicy
 from topics.client.sync_client import Client
 from topics.model.config import DEFAULT_CONFIG
-from topics.wire.responses import Performance, TopicPage, TopicState, TopicSummary, WriteResponse
+from topics.wire.responses import (
+    Performance,
+    TopicPage,
+    TopicState,
+    TopicSummary,
+    WatchedTopic,
+    WatchResponse,
+    WriteResponse,
+)
 
 STATE = encode(TopicState("t", "log", 3, 1, 4, 3, 99, DEFAULT_CONFIG, 0, None, None, 1, Performance(0.1)))
 APPENDED = encode(WriteResponse("t", 1, 1, 1, 1, created=False, deduped=False, performance=Performance(0.1)))
@@ -154,6 +163,22 @@ def test_an_export_that_is_not_whole_is_an_error(server: ScriptedServer, client:
     server.script = [(200, lines, {})]
     with pytest.raises(ExportCut):
         list(client.export("t"))
+
+
+def test_a_watch_whose_session_the_server_has_forgotten_gets_a_new_one(server: ScriptedServer, client: Client) -> None:
+    opened = encode(WatchResponse("w", "/v0/watch/w", 60_000, {"t": WatchedTopic(0, 3, 1)}, Performance(0.1)))
+    record = b'event: record\ndata: {"topic":"t","records":[{"$seq":1,"$ts":2,"data":5}],"to_seq":1}\n\n'
+    server.script = [
+        (200, STATE, {}),
+        (200, opened, {}),
+        (404, b'{"error":{"code":"not_found","message":"the watch session does not exist"}}', {}),
+        (200, opened, {}),
+        (200, record, {"Content-Type": "text/event-stream"}),
+    ]
+    with client.watch("t") as items:
+        event = next(items)
+        assert isinstance(event, Event)
+        assert event.seq == 1
 
 
 def test_the_key_is_not_shown(client: Client) -> None:
