@@ -42,12 +42,12 @@ def running(
         stop(process)
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], seconds: float = STOP_S_MAX) -> None:
     """SIGTERM, then SIGKILL when that is not heeded."""
     if process.poll() is None:
         process.terminate()
         try:
-            process.wait(STOP_S_MAX)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
     process.wait()
@@ -59,13 +59,14 @@ def wait_for(
     condition: Callable[[], bool],
     log: Path,
     poll_s: float = POLL_S,
+    seconds: float = START_S_MAX,
 ) -> None:
     """Waits until `condition` holds. Ending before that, or taking too long, is an error with the log."""
     clock = SystemClock()
-    deadline_ns = clock.monotonic_ns() + int(START_S_MAX * 1e9)
+    deadline_ns = clock.monotonic_ns() + int(seconds * 1e9)
     while not condition():
         if clock.monotonic_ns() > deadline_ns:
-            raise BenchError(f"{what} was not ready after {START_S_MAX:.0f} s\n{_end_of(log)}")
+            raise BenchError(f"{what} was not ready after {seconds:.0f} s\n{_end_of(log)}")
         try:
             process.wait(poll_s)
         except subprocess.TimeoutExpired:

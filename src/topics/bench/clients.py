@@ -4,6 +4,7 @@ They know how to connect, to follow the bytes and to say what came; what it mean
 """
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -11,9 +12,13 @@ from typing import cast
 from topics.bench.errors import BenchError, MalformedReply
 from topics.bench.event_stream import EventStreamReader
 from topics.bench.http1 import HttpReply
+from topics.bench.resp import RespReply, encode_command, lines_of_streams_reply
 from topics.bench.websocket_frames import Opcode, ServerFrames, render_frame
 
 CONNECTING_MAX = 64
+PONG = b"+PONG\r\n"
+WATCHED_FIELDS = 1  # data
+ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
 
 OnText = Callable[[bytes], None]
 
@@ -95,14 +100,43 @@ class WebSocketClient(Client):
                 self.give_up(f"closed by the server: {payload!r}")
 
 
+class StreamReadClient(Client):
+    """Blocked in `XREAD` on a Redis stream: hands on each reply, and asks for what comes after it."""
+
+    def __init__(self, stream: bytes, on_text: OnText) -> None:
+        # The reply to a PING says that the read behind it is under way.
+        super().__init__(encode_command(b"PING") + self._read(stream, b"$"))
+        self._stream = stream
+        self._on_text = on_text
+        self._received = b""
+
+    def follow(self, data: bytes) -> None:
+        data = self._received + data
+        if data.startswith(PONG):
+            self._on_text(b"caught-up")
+            data = data[len(PONG) :]
+        if data.startswith(b"-"):
+            raise MalformedReply(data[:300].decode("utf-8", "replace"))
+        self._received = data
+        if not data or data.count(b"\n") < lines_of_streams_reply(data, WATCHED_FIELDS):
+            return
+        self._received = b""
+        self.send(self._read(self._stream, ENTRY_ID.findall(data)[-1]))
+        self._on_text(data)
+
+    @staticmethod
+    def _read(stream: bytes, after: bytes) -> bytes:
+        return encode_command(b"XREAD", b"BLOCK", b"0", b"STREAMS", stream, after)
+
+
 class RequestClient(Client):
     """A keep-alive connection with one request under way at most: `ready` is set while there is none."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: HttpReply | RespReply | None = None) -> None:
         super().__init__()
         self.ready = asyncio.Event()
         self.failure: str | None = None
-        self._reply = HttpReply()
+        self._reply = reply or HttpReply()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from topics.bench.clients import Client
 from topics.bench.http1 import HttpReply
+from topics.bench.nats_wire import NatsReply
 from topics.bench.plan import CirclePlan
 from topics.bench.resp import RespReply
 from topics.bench.samples import Counts
@@ -61,8 +62,8 @@ class Tally:
 class Connection(Client):
     """One connection and its circle of requests."""
 
-    def __init__(self, script: Sequence[bytes], reply: Reply, clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, script: Sequence[bytes], reply: Reply, clock: Clock, opening: bytes = b"") -> None:
+        super().__init__(opening)
         self._script = cycle(script)
         self._reply = reply
         self._now_ns = clock.monotonic_ns
@@ -154,9 +155,16 @@ def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
     """A connection for each script."""
 
     def reply() -> Reply:
-        return RespReply(plan.lines_per_reply) if plan.target.kind is TargetKind.REDIS else HttpReply()
+        match plan.target.kind:
+            case TargetKind.REDIS:
+                return RespReply(plan.lines_per_reply)
+            case TargetKind.NATS:
+                return NatsReply(plan.records_per_request)
+            case _:
+                return HttpReply()
 
-    return ClosedLoop([Connection(script, reply(), clock) for script in plan.scripts], clock, plan.records_per_request)
+    clients = [Connection(script, reply(), clock, plan.opening) for script in plan.scripts]
+    return ClosedLoop(clients, clock, plan.records_per_request)
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> bool:

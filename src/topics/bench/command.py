@@ -8,7 +8,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,11 +17,23 @@ from typing import TextIO
 from topics.bench.comparison import WorkloadResult, compare
 from topics.bench.errors import BenchError
 from topics.bench.live_workload import MediaRoom
-from topics.bench.measurement import MeasurementResult
+from topics.bench.marks import Key, lines_of, read_earlier, render_marks
+from topics.bench.measurement import Measurement, MeasurementResult
 from topics.bench.plan import REQUESTS_MAX_DEFAULT, WARM_UP_S_DEFAULT, LoadSettings
 from topics.bench.report import render_figures, render_json, render_text
-from topics.bench.targets import Target, empty_handler, own_server, redis, redis_binary, target_at
-from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, select, select_measurements, selections
+from topics.bench.targets import (
+    Target,
+    TargetKind,
+    empty_handler,
+    nats,
+    nats_binary,
+    own_server,
+    redis,
+    redis_binary,
+    target_at,
+)
+from topics.bench.workload import Workload
+from topics.bench.workloads import DURABILITY_CLASSES, EVERYTHING, Sizes, select, select_measurements, selections
 
 CONNECTIONS_MAX = 1000
 SECONDS_MAX = 600.0
@@ -29,7 +41,8 @@ ROUNDS_MAX = 100
 PARTICIPANTS_MAX = 1000
 PACKETS_PER_S_MAX = 1000
 RECORDS_MAX = 100_000_000
-TARGETS = ("topics", "empty", "redis")
+TOPICS_MAX = 1_000_000
+TARGETS = ("topics", "empty", "redis", "nats")
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -48,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_target_list,
         default=TARGETS,
         metavar="LIST",
-        help="what the benchmark starts itself, with commas: topics,empty,redis (all)",
+        help="what the benchmark starts itself, with commas: topics,empty,redis,nats (all)",
     )
     parser.add_argument(
         "--url", action="append", default=[], help="also measure the /v0 server at this URL (repeatable)"
@@ -58,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="also measure the server of this checkout, and tell how much faster this one is; . shows the noise",
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="show each number beside that of a run kept with --json"
     )
     parser.add_argument("--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)")
     parser.add_argument("--allow-remote", action="store_true", help="accept a --url that is not loopback")
@@ -81,7 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=_count(RECORDS_MAX),
         metavar="N",
-        help="records of the recovery, memory and spark measurements (1000000)",
+        help="records of the recovery, memory, spark (1000000) and scale (3000000) measurements",
+    )
+    parser.add_argument(
+        "--topics", type=_count(TOPICS_MAX), metavar="N", help="topics of the scale measurement (100000)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     parser.add_argument(
@@ -97,21 +116,26 @@ def run(args: argparse.Namespace) -> int:
     results: list[WorkloadResult] = []
     measured: list[MeasurementResult] = []
     notes: list[str] = []
+    earlier: dict[Key, float] | None = None
     status = 0
     try:
+        if args.against is not None:
+            earlier = read_earlier(args.against)
+        measurements = _measurements(args)
         with _interrupt_on_terminate(), ExitStack() as stack:
             workloads = select(args.workload, args.durability, room)
-            if args.against_checkout is not None and not workloads:
-                raise BenchError(f"--against-checkout compares workloads: {args.workload} is of this checkout alone")
-            targets = _targets(args, stack, notes, progress) if workloads else []
+            if args.against_checkout is not None and not workloads and not any(each.compares for each in measurements):
+                raise BenchError(
+                    f"--against-checkout has nothing to compare: {args.workload} is of this checkout alone"
+                )
+            targets = _targets(args, workloads, stack, notes, progress) if workloads else []
             for workload in workloads:
                 results.append(compare(workload, targets, settings, args.rounds, progress.show))
             if targets:
                 progress.show("stopping")
-        if "topics" in args.targets:
-            with _interrupt_on_terminate():
-                for measurement in select_measurements(args.workload, args.durability, args.records, args.rounds):
-                    measured.append(measurement.measure(progress.show))
+        with _interrupt_on_terminate():
+            for measurement in measurements:
+                measured.append(measurement.measure(progress.show))
     except KeyboardInterrupt:
         notes.append("interrupted: what was complete is shown")
         status = 130
@@ -125,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
     if measured:
         print(render_figures(measured), end="")
     if results or measured:
+        marks = render_marks(lines_of(results, measured), earlier)
+        print(f"\n{marks}" if marks else "", end="")
         if args.json is not None:
             args.json.write_bytes(render_json(results, notes, settings, args.durability, measured))
     elif status == 130:
@@ -149,7 +175,20 @@ class ProgressLine:
             self._stream.flush()
 
 
-def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progress: ProgressLine) -> list[Target]:
+def _measurements(args: argparse.Namespace) -> list[Measurement]:
+    if "topics" not in args.targets:
+        return []
+    sizes = Sizes(args.records, args.topics, args.rounds, args.against_checkout)
+    return select_measurements(args.workload, args.durability, sizes)
+
+
+def _targets(
+    args: argparse.Namespace,
+    workloads: Sequence[Workload],
+    stack: ExitStack,
+    notes: list[str],
+    progress: ProgressLine,
+) -> list[Target]:
     """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
     if args.against_checkout is not None and "topics" not in args.targets:
         raise BenchError("--against-checkout compares it with this server: --targets must name topics")
@@ -171,7 +210,15 @@ def _targets(args: argparse.Namespace, stack: ExitStack, notes: list[str], progr
             notes.append("redis was not measured: there is no redis-server on PATH")
         else:
             progress.show("starting redis")
-            targets.append(stack.enter_context(redis(binary, sync_always=args.durability == "fsync")))
+            for sync_always in sorted({each.synced for each in workloads if TargetKind.REDIS in each.kinds}):
+                targets.append(stack.enter_context(redis(binary, sync_always=sync_always)))
+    if "nats" in args.targets and any(TargetKind.NATS in each.kinds for each in workloads):
+        binary = nats_binary()
+        if binary is None:
+            notes.append("nats was not measured: there is no nats-server on PATH")
+        else:
+            progress.show("starting nats")
+            targets.append(stack.enter_context(nats(binary)))
     if not targets:
         raise BenchError("there is nothing to measure: name --targets or a --url")
     return targets

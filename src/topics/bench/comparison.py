@@ -9,21 +9,26 @@ would be charged for work that it does not put off.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topics.bench.measurement import Figure
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import PairedRatio, Sample, median_latency_round, median_round, paired_ratio
+from topics.bench.samples import (
+    CPU,
+    P50,
+    RATE,
+    VALUES,
+    PairedRatio,
+    Sample,
+    median_latency_round,
+    median_round,
+    paired_ratio,
+)
 from topics.bench.targets import Target, TargetKind
-from topics.bench.workload import Workload
+from topics.bench.workload import Expectation, Workload
 
 Progress = Callable[[str], None]
-
-RATE = "records/s"
-Value = Callable[[Sample], float | None]
-CPU: dict[str, Value] = {"CPU a record": lambda sample: sample.cpu_us_per_record}
-RATES: dict[str, Value] = {RATE: lambda sample: sample.records_per_s}
-TIMES: dict[str, Value] = {"p50": lambda sample: sample.p50_ms}
+UNMARKED = Expectation(TargetKind.TOPICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class TargetResult:
     kind: TargetKind
     rounds: tuple[Sample, ...]
     fixed_rate: bool = False
+    older: bool = False
 
     @property
     def typical(self) -> Sample:
@@ -54,7 +60,7 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The subject's rate as a multiple of a peer's, and the least it should be where that is said.
+    """The subject's rate or time as a multiple of a peer's, and what it should be at least or at most, if that is said.
 
     Two servers of this project differ by a few per cent: their ratio comes with its pairs, which tell what is noise.
     """
@@ -65,10 +71,12 @@ class Ratio:
     least: float | None
     of: str = RATE
     pairs: PairedRatio | None = None
+    most: float | None = None
 
     @property
     def missed(self) -> bool:
-        return self.least is not None and self.value < self.least
+        too_little = self.least is not None and self.value < self.least
+        return too_little or (self.most is not None and self.value > self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,9 @@ def compare(
     workload: Workload, targets: Sequence[Target], settings: LoadSettings, rounds: int, progress: Progress
 ) -> WorkloadResult:
     """Measures one workload against every target that offers it."""
-    offering = [target for target in targets if target.kind in workload.kinds]
+    offering = [target for target in targets if workload.offered_by(target)]
+    if workload.connections is not None:
+        settings = replace(settings, connections=workload.connections)
     by_kind: dict[TargetKind, list[Target]] = {}
     for target in offering:
         by_kind.setdefault(target.kind, []).append(target)
@@ -110,7 +120,8 @@ def compare(
         for target in prepared:
             workload.clean_up(target)
     results = tuple(
-        TargetResult(target.name, target.kind, tuple(samples[target]), workload.fixed_rate) for target in offering
+        TargetResult(target.name, target.kind, tuple(samples[target]), workload.fixed_rate, target.older)
+        for target in offering
     )
     caveats = tuple(dict.fromkeys(workload.caveats))
     return WorkloadResult(
@@ -119,16 +130,16 @@ def compare(
         results,
         ratios_of(workload, results),
         caveats,
-        figures_of(workload, results),
+        figures_of(workload, offering, results),
     )
 
 
-def figures_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Figure, ...]:
-    """Each target's p99, beside the most it should be where that is said, and how evenly it served its workers."""
+def figures_of(workload: Workload, targets: Sequence[Target], results: Sequence[TargetResult]) -> tuple[Figure, ...]:
+    """What the workload tells of each server, and how evenly each target served its workers."""
     figures: list[Figure] = []
-    for result in results:
-        if workload.p99_ms_max is not None:
-            figures.append(Figure(f"p99 of {result.name}", result.typical.p99_ms, "ms", workload.p99_ms_max))
+    for target, result in zip(targets, results, strict=True):
+        if target.kind is TargetKind.TOPICS:
+            figures += workload.own_figures(target, result.typical)
         if (unevenness := result.typical.unevenness) is not None:
             figures.append(Figure(f"busiest worker of {result.name}", unevenness, "times the mean"))
     return tuple(figures)
@@ -143,14 +154,18 @@ def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Rati
     if not results or results[0].kind is not TargetKind.TOPICS:
         return ()
     subject, *peers = results
-    least = {expectation.peer: expectation.ratio_min for expectation in workload.expectations}
-    compared = TIMES if workload.fixed_rate else RATES
     ratios = []
     for peer in peers:
         alike = peer.kind is TargetKind.TOPICS
-        for of, value in (compared | CPU if alike else compared).items():
-            pairs = paired_ratio(subject.turns, peer.turns, value) if alike else None
-            found = pairs or paired_ratio(subject.rounds, peer.rounds, value)
+        marks = {
+            each.of: each for each in workload.expectations if each.peer is peer.kind and (peer.older or not alike)
+        }
+        compared = [P50 if workload.fixed_rate else RATE, *([CPU] if alike else []), *marks]
+        for of in dict.fromkeys(compared):
+            pairs = paired_ratio(subject.turns, peer.turns, VALUES[of]) if alike else None
+            found = pairs or paired_ratio(subject.rounds, peer.rounds, VALUES[of])
             if found is not None:
-                ratios.append(Ratio(subject.name, peer.name, found.median, least.get(peer.kind), of, pairs))
+                mark = marks.get(of, UNMARKED)
+                ratio = Ratio(subject.name, peer.name, found.median, mark.at_least, of, pairs, mark.at_most)
+                ratios.append(ratio)
     return tuple(ratios)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from topics.bench.errors import BenchError
+from topics.bench.nats_wire import INBOX, SUBSCRIBE, publish, reply_in
 from topics.bench.resp import RespReply, encode_command
 
 CALL_S_MAX = 60.0
@@ -51,6 +52,13 @@ class HttpControl(Control):
             self._connection.close()
             return None
         return content if status == 200 else None
+
+    def status(self, method: str, path: str, body: bytes = b"") -> int:
+        """The status of the reply, whatever it is."""
+        try:
+            return self._exchange(method, path, body)[0]
+        except (OSError, http.client.HTTPException) as problem:
+            raise BenchError(f"{method} {path}: {problem}") from problem
 
     def call(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The body of a 2xx reply; anything else ends the run."""
@@ -99,3 +107,37 @@ class RedisControl(Control):
                     return bytes(received)
         except OSError as problem:
             raise BenchError(f"redis: {problem}") from problem
+
+
+class NatsControl(Control):
+    """One connection to a NATS server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        try:
+            self._socket = socket.create_connection((host, port), timeout=CALL_S_MAX)
+            self._socket.sendall(SUBSCRIBE)
+        except OSError as problem:
+            raise BenchError(f"nats does not answer: {problem}") from problem
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def request(self, subject: bytes, payload: bytes) -> bytes:
+        """What the server answers to this, refusals included."""
+        received = b""
+        try:
+            self._socket.sendall(publish(subject, payload, reply_to=INBOX))
+            while (reply := reply_in(received)) is None:
+                data = self._socket.recv(RECEIVE_BYTES)
+                if not data:
+                    raise BenchError("nats closed the connection")
+                received += data
+        except OSError as problem:
+            raise BenchError(f"nats: {problem}") from problem
+        return reply
+
+    def call(self, subject: bytes, payload: bytes) -> None:
+        """A refusal ends the run."""
+        reply = self.request(subject, payload)
+        if b'"error":' in reply:
+            raise BenchError(f"nats refused {subject.decode()}: {reply[:500].decode('utf-8', 'replace')}")

@@ -28,7 +28,6 @@ class DiffWorkload(ClosedLoop):
 
     group = "diff"
     kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
-    expectations = (Expectation(TargetKind.REDIS, 3.0),)
     records_per_request = READ_RECORDS
     lines_per_reply = LINES_PER_ARRAY_HEADER + READ_RECORDS * lines_per_stream_entry(FIELDS_PER_ENTRY)
 
@@ -36,6 +35,9 @@ class DiffWorkload(ClosedLoop):
         self.name = f"diff-{where}"
         self.summary = f"{READ_RECORDS} records a call, {_place(where)} of {PRELOADED_RECORDS}, {durability} class"
         self.script_length = 1 if where == "tail" else PRELOADED_RECORDS // READ_RECORDS
+        self.expectations = (Expectation(TargetKind.REDIS, 2.0),)
+        if where == "tail":
+            self.expectations += (Expectation(TargetKind.TOPICS, 6.0),)
         super().__init__(durability)
 
     def prepare(self, target: Target) -> None:

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from topics.bench.clients import Client, EventStreamClient, RequestClient, WebSocketClient
+from topics.bench.clients import Client, EventStreamClient, RequestClient, StreamReadClient, WebSocketClient
 from topics.bench.errors import BenchError
-from topics.bench.http1 import render_request
+from topics.bench.http1 import HttpReply, render_request
 from topics.bench.plan import FanoutPlan, MediaPlan
 from topics.bench.records import DATA_BYTES
+from topics.bench.resp import LINES_PER_BULK_STRING, RespReply, encode_command
 from topics.bench.samples import Counts
+from topics.bench.targets import TargetKind
 from topics.bench.websocket_frames import render_frame, render_handshake
 from topics.clock import Clock
 
@@ -134,15 +136,15 @@ class LiveLoad:
 
 
 class Fanout(LiveLoad):
-    """One writer of single records over several connections, and watchers over SSE."""
+    """One writer of single records over several connections, and watchers over SSE, or blocked in XREAD."""
 
     def __init__(self, plan: FanoutPlan, clock: Clock) -> None:
         deliveries = Deliveries(clock)
-        watchers = [EventStreamClient(request, deliveries.take) for request in _watch_requests(plan)]
+        watchers = _watchers(plan, deliveries.take)
         schedule = Schedule(clock, plan.writes_per_s, self._write)
         super().__init__(clock, deliveries, watchers, schedule, plan.watchers)
         self._plan = plan
-        self._writers = [RequestClient() for _ in range(WRITERS)]
+        self._writers = [RequestClient(_reply(plan)) for _ in range(WRITERS)]
         self._late = 0
         self.clients = [*watchers, *self._writers]
 
@@ -152,9 +154,13 @@ class Fanout(LiveLoad):
         if writer is None:
             self._late += 1
             return
-        body = b'{"records":[{"data":{"t":%d,"note":"%b"}}]}' % (self._clock.monotonic_ns(), NOTE)
-        path = f"/v0/topics/{self._plan.topic}?return_seqs=false"
+        data = b'{"t":%d,"note":"%b"}' % (self._clock.monotonic_ns(), NOTE)
         target = self._plan.target
+        if target.kind is TargetKind.REDIS:
+            writer.request(encode_command(b"XADD", self._plan.topic.encode("ascii"), b"*", b"data", data))
+            return
+        path = f"/v0/topics/{self._plan.topic}?return_seqs=false"
+        body = b'{"records":[{"data":%b}]}' % data
         writer.request(render_request("POST", path, body, host=target.host, api_key=target.api_key))
 
     def _take_problems(self) -> list[str]:
@@ -205,6 +211,16 @@ def delivery_counts(
         errors=len(problems) + missing,
         first_error=problems[0] if problems else first_error,
     )
+
+
+def _watchers(plan: FanoutPlan, take: Callable[[bytes], None]) -> list[Client]:
+    if plan.target.kind is TargetKind.REDIS:
+        return [StreamReadClient(plan.topic.encode("ascii"), take) for _ in range(plan.watchers)]
+    return [EventStreamClient(request, take) for request in _watch_requests(plan)]
+
+
+def _reply(plan: FanoutPlan) -> HttpReply | RespReply:
+    return RespReply(LINES_PER_BULK_STRING) if plan.target.kind is TargetKind.REDIS else HttpReply()
 
 
 def _watch_requests(plan: FanoutPlan) -> list[bytes]:

@@ -2,32 +2,45 @@
 
 from dataclasses import dataclass
 
+from topics.bench.measurement import Figure
 from topics.bench.plan import FanoutPlan, LoadSettings, MediaPlan
+from topics.bench.samples import P50, Sample
 from topics.bench.targets import Target, TargetKind
-from topics.bench.workload import Workload
+from topics.bench.workload import Expectation, Workload
 
 # A rate that leaves the loop idle most of the time: what is measured is a delivery, not a queue of them.
 DELIVERIES_PER_S = 20_000
 WRITES_PER_S_MAX = 200
-P99_MS_MAX = {1: 1.0, 100: 5.0, 1000: 15.0}
+P99_TIMES_MAX = 5.0  # its own p50, to one watcher
+MARKED_WATCHERS = (100, 1000)
 PACKET_BYTES = 200
 
 
 class FanoutWorkload(Workload):
-    """One writer of single records, and many watchers of its topic."""
+    """One writer of single records, and many watchers of its topic; of Redis, as many clients blocked in XREAD."""
 
     group = "fanout"
-    kinds = frozenset({TargetKind.TOPICS})
+    kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
     fixed_rate = True
 
     def __init__(self, durability: str, watchers: int) -> None:
         self.name = f"fanout-{watchers}"
-        self.p99_ms_max = P99_MS_MAX.get(watchers) if durability != "fsync" else None
+        if watchers in MARKED_WATCHERS:
+            self.expectations = (
+                Expectation(TargetKind.TOPICS, at_most=0.55, of=P50),
+                Expectation(TargetKind.REDIS, at_most=1.2, of=P50),
+            )
         self._watchers = watchers
         self._writes_per_s = min(WRITES_PER_S_MAX, DELIVERIES_PER_S // watchers)
         to_whom = "1 SSE watcher" if watchers == 1 else f"{watchers} SSE watchers"
         self.summary = f"{self._writes_per_s} single writes/s to {to_whom}, write to delivery, {durability} class"
         super().__init__(durability)
+
+    def own_figures(self, target: Target, typical: Sample) -> tuple[Figure, ...]:
+        if self._watchers != 1 or not typical.p50_ms:
+            return ()
+        most = None if target.older or self.synced else P99_TIMES_MAX
+        return (Figure(f"{target.name}: p99 ÷ p50", typical.p99_ms / typical.p50_ms, "times", most),)
 
     def plan(self, target: Target, settings: LoadSettings) -> FanoutPlan:
         return FanoutPlan(

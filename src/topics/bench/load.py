@@ -22,7 +22,8 @@ from topics.bench.clients import Client, connect
 from topics.bench.closed_loop import circles
 from topics.bench.errors import BenchError
 from topics.bench.live_load import Fanout, Media
-from topics.bench.plan import AnyPlan, CirclePlan, FanoutPlan, MediaPlan, QueuePlan
+from topics.bench.many_topics_load import ManyTopics
+from topics.bench.plan import AnyPlan, CirclePlan, FanoutPlan, ManyTopicsPlan, MediaPlan, QueuePlan
 from topics.bench.queue_workers import Workers
 from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
@@ -122,6 +123,8 @@ def _load_of(plan: AnyPlan, clock: Clock) -> Load:
             return Workers(plan, clock)
         case FanoutPlan():
             return Fanout(plan, clock)
+        case ManyTopicsPlan():
+            return ManyTopics(plan, clock)
         case MediaPlan():
             return Media(plan, clock)
 

@@ -39,6 +39,7 @@ class MeasurementResult:
 class Measurement(ABC):
     name: str
     part_of_everything = True
+    compares = False  # whether it measures an older checkout beside this one
 
     @abstractmethod
     def measure(self, progress: Progress) -> MeasurementResult:

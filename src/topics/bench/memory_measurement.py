@@ -5,11 +5,13 @@ so allocator waste counts.
 
 - Unsealed: memory after writing records into a block that is never full, less before, per record, less the bytes of
   data and tag.
+- Written: a server that was written so many records of 200 bytes a moment ago.
 - Sealed: a server started on sealed records that were all read once, and one on a tenth of them; the difference per
   record. Payloads are in mapped files then, so nothing is taken off.
 """
 
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,9 @@ SEALED_RECORDS_DEFAULT = 1_000_000
 UNSEALED_RECORDS_MAX = 200_000  # so few that no checkpoint falls into the measurement
 WARM_UP_RECORDS = 10_000
 READ_RECORDS = 1000
+LARGE_DATA_BYTES = 200
+SETTLED_S = 8.0
+WRITTEN_MIB_MAX = 150.0  # with a million records
 SEALED_BYTES_MAX = 4.0
 UNSEALED_BYTES_MAX = 250.0
 
@@ -50,12 +55,19 @@ class MemoryMeasurement(Measurement):
     def measure(self, progress: Progress) -> MeasurementResult:
         progress(f"memory: {self._unsealed} unsealed records")
         unsealed = self._unsealed_bytes()
+        written = self._written_memory(progress)
         few = self._sealed_memory(self._few, progress)
         many = self._sealed_memory(self._many, progress)
         return MeasurementResult(
             self.name,
             f"{self._unsealed} unsealed and {self._many} sealed records of {DATA_BYTES} bytes, each with its own tag",
             (
+                Figure(
+                    f"server {SETTLED_S:.0f} s after {self._many} records of {LARGE_DATA_BYTES} bytes",
+                    written / 2**20,
+                    "MiB",
+                    WRITTEN_MIB_MAX,
+                ),
                 Figure("per unsealed record, beyond data and tag", unsealed, "bytes", UNSEALED_BYTES_MAX),
                 Figure("per sealed record", (many - few) / (self._many - self._few), "bytes", SEALED_BYTES_MAX),
                 Figure(f"server with {self._many} sealed records, all read once", many / 2**20, "MiB"),
@@ -76,6 +88,18 @@ class MemoryMeasurement(Measurement):
             fill(control, [TOPIC], WARM_UP_RECORDS, self._unsealed)
             after = server.anonymous_bytes()
         return (after - before) / self._unsealed - len(data_of(0)) - len(tag_of(0))
+
+    def _written_memory(self, progress: Progress) -> int:
+        progress(f"memory: writing {self._many} records of {LARGE_DATA_BYTES} bytes")
+        with (
+            tempfile.TemporaryDirectory(prefix="topics-bench-") as name,
+            server_on(Path(name)) as server,
+            server.control() as control,
+        ):
+            control.call("PUT", f"/v0/topics/{TOPIC}", self._config)
+            fill(control, [TOPIC], 0, self._many, LARGE_DATA_BYTES)
+            time.sleep(SETTLED_S)
+            return server.anonymous_bytes()
 
     def _sealed_memory(self, records: int, progress: Progress) -> int:
         with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:

@@ -11,7 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from topics.bench.child_process import LOOPBACK, address_in, environment_with, running, stop, wait_for
+from topics.bench.child_process import (
+    LOOPBACK,
+    START_S_MAX,
+    STOP_S_MAX,
+    address_in,
+    environment_with,
+    running,
+    stop,
+    wait_for,
+)
 from topics.bench.control import HttpControl
 from topics.bench.errors import BenchError
 from topics.clock import SystemClock
@@ -35,8 +44,8 @@ class OwnProcess:
         self.process.kill()
         self.process.wait()
 
-    def stop(self) -> None:
-        stop(self.process)
+    def stop(self, seconds: float = STOP_S_MAX) -> None:
+        stop(self.process, seconds)
         if self.process.returncode != 0:
             raise BenchError(f"the server ended with status {self.process.returncode}")
 
@@ -55,7 +64,11 @@ class OwnProcess:
 
 @contextmanager
 def server_on(
-    directory: Path, settings: Mapping[str, str] | None = None, *, sources: Path = OWN_SOURCES
+    directory: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    sources: Path = OWN_SOURCES,
+    ready_s_max: float = START_S_MAX,
 ) -> Iterator[OwnProcess]:
     """A server with its data in `directory`; it is stopped, if it still runs, at the end of the block."""
     port_file = directory / "port"
@@ -75,10 +88,10 @@ def server_on(
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     with running([sys.executable, "-m", "topics.cli.main", "serve"], log, environment) as process:
-        wait_for(process, "the server", port_file.exists, log, poll_s=READY_POLL_S)
+        wait_for(process, "the server", port_file.exists, log, READY_POLL_S, ready_s_max)
         _, port = address_in(port_file)
         with HttpControl(LOOPBACK, port) as control:
-            wait_for(process, "the server", lambda: control.is_there("/v0/ready"), log, poll_s=READY_POLL_S)
+            wait_for(process, "the server", lambda: control.is_there("/v0/ready"), log, READY_POLL_S, ready_s_max)
         yield OwnProcess(process, port, (clock.monotonic_ns() - began_ns) / 1e9)
 
 

@@ -40,6 +40,7 @@ class CirclePlan(Plan, frozen=True, kw_only=True, tag=True):
     scripts: Sequence[Sequence[bytes]]
     lines_per_reply: int
     records_per_request: int
+    opening: bytes = b""  # what a connection says first
 
 
 class QueuePlan(Plan, frozen=True, kw_only=True, tag=True):
@@ -58,6 +59,15 @@ class FanoutPlan(Plan, frozen=True, kw_only=True, tag=True):
     writes_per_s: int
 
 
+class ManyTopicsPlan(Plan, frozen=True, kw_only=True, tag=True):
+    """Every connection writes to its share of the topics in turn; each topic keeps so many records, or all of them."""
+
+    topics: Sequence[str]
+    records_per_request: int
+    kept_records: int | None = None
+    once: bool = False  # each topic is written once, and then there is nothing left to ask for
+
+
 class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
     """A room of participants over WebSocket; each publishes packets and gets those of all others."""
 
@@ -67,7 +77,7 @@ class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
     packet_bytes: int
 
 
-AnyPlan = CirclePlan | QueuePlan | FanoutPlan | MediaPlan
+AnyPlan = CirclePlan | QueuePlan | FanoutPlan | ManyTopicsPlan | MediaPlan
 
 
 def run_load(plans: Sequence[AnyPlan]) -> list[Sample]:

@@ -6,21 +6,19 @@ What is timed is the claim, from request to reply.
 import re
 from typing import Protocol
 
+from topics.bench.clients import ENTRY_ID
 from topics.bench.closed_loop import ClosedLoop, Connection, Reply, Tally
 from topics.bench.errors import MalformedReply
 from topics.bench.http1 import HttpReplyWithBody, render_request
 from topics.bench.plan import QueuePlan
 from topics.bench.records import FIELDS_PER_ENTRY
-from topics.bench.resp import encode_command, lines_per_stream_entry
+from topics.bench.resp import encode_command, lines_of_streams_reply
 from topics.bench.samples import Counts
 from topics.bench.targets import TargetKind
 from topics.clock import Clock
 
 GROUP = b"workers"
 _SEQ = re.compile(rb'\{"\$seq":(\d+)')
-_ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
-_HEADER_LINES = 5  # *1, *2, the name in two lines, *n
-_ENTRY_LINES = lines_per_stream_entry(FIELDS_PER_ENTRY)
 
 
 class Dialect(Reply, Protocol):
@@ -70,19 +68,14 @@ class RespDialect:
         return encode_command(b"XACK", self._stream, GROUP, *jobs)
 
     def jobs(self) -> list[bytes]:
-        return _ENTRY_ID.findall(self._received)
+        return ENTRY_ID.findall(self._received)
 
     def feed(self, data: bytes) -> bool:
         """Acks are answered with a number, claims with entries, or with `*-1` when there are none."""
         self._received = data = data if self._complete else self._received + data
         if data.startswith(b"-"):
             raise MalformedReply(data[:300].decode("utf-8", "replace"))
-        lines = 1
-        if data.startswith(b"*1\r\n"):
-            head = data.split(b"\r\n", _HEADER_LINES)
-            entries = int(head[_HEADER_LINES - 1][1:]) if len(head) > _HEADER_LINES else 1
-            lines = _HEADER_LINES + entries * _ENTRY_LINES
-        self._complete = data.count(b"\n") >= lines
+        self._complete = data.count(b"\n") >= lines_of_streams_reply(data, FIELDS_PER_ENTRY)
         return self._complete
 
 

@@ -19,7 +19,7 @@ class QueueWorkload(Workload):
 
     name = group = "queue"
     kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
-    expectations = (Expectation(TargetKind.REDIS, 1.0),)
+    expectations = (Expectation(TargetKind.REDIS, 0.6),)
 
     def __init__(self, durability: str) -> None:
         super().__init__(durability)

@@ -12,16 +12,16 @@ def tag_of(number: int) -> bytes:
     return b"tenant42:job-%07d" % (number % 10_000_000)
 
 
-def data_of(number: int) -> bytes:
-    """A small JSON object of exactly `DATA_BYTES` bytes."""
+def data_of(number: int, size: int = DATA_BYTES) -> bytes:
+    """A JSON object of exactly `size` bytes, which are at least `DATA_BYTES`."""
     head = b'{"type":"resize","url":"s3://images/%07d.png","width":256,"height":256,"note":"' % (number % 10_000_000)
-    return head + b"x" * (DATA_BYTES - len(head) - 2) + b'"}'
+    return head + b"x" * (size - len(head) - 2) + b'"}'
 
 
-def write_body(first: int, count: int) -> bytes:
+def write_body(first: int, count: int, size: int = DATA_BYTES) -> bytes:
     """The body of a write of `count` records."""
     records = b",".join(
-        b'{"data":%b,"tag":"%b"}' % (data_of(number), tag_of(number)) for number in range(first, first + count)
+        b'{"data":%b,"tag":"%b"}' % (data_of(number, size), tag_of(number)) for number in range(first, first + count)
     )
     return b'{"records":[' + records + b"]}"
 
@@ -31,11 +31,11 @@ def stream_command(stream: bytes, entry_id: bytes, number: int) -> bytes:
     return encode_command(b"XADD", stream, entry_id, b"tag", tag_of(number), b"data", data_of(number))
 
 
-def fill(control: HttpControl, topics: list[str], first: int, records: int) -> None:
+def fill(control: HttpControl, topics: list[str], first: int, records: int, size: int = DATA_BYTES) -> None:
     """Writes the records number `first` on, a batch a topic in turn."""
     for turn, (at, count) in enumerate(_batches(first, records)):
         path = f"/v0/topics/{topics[turn % len(topics)]}?return_seqs=false"
-        control.call("POST", path, write_body(at, count))
+        control.call("POST", path, write_body(at, count, size))
 
 
 def fill_stream(control: RedisControl, stream: bytes, records: int) -> None:

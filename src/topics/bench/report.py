@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import msgspec
 
-from topics.bench.comparison import RATE, Ratio, TargetResult, WorkloadResult
+from topics.bench.comparison import Ratio, TargetResult, WorkloadResult
 from topics.bench.measurement import Figure, MeasurementResult
 from topics.bench.plan import LoadSettings
-from topics.bench.samples import PairedRatio, Sample
+from topics.bench.samples import RATE, PairedRatio, Sample
 from topics.version import VERSION
 
 COLUMNS = ("target", "requests/s", "records/s", "p50 ms", "p99 ms", "p99.9 ms", "errors", "load cpu")
@@ -74,18 +74,19 @@ def render_json(
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
+def _mark(least: float | None, most: float | None) -> str:
+    return f"at least {least:g}" if least is not None else f"at most {most:g}"
+
+
 def _shown(figure: Figure) -> str:
     value = _grouped(figure.value) if abs(figure.value) >= 1000 else f"{figure.value:.2f}".removesuffix(".00")
     return f"{value} {figure.unit}"
 
 
 def _bound(figure: Figure) -> str:
-    verdict = "missed" if figure.missed else "met"
-    if figure.at_most is not None:
-        return f"({verdict}: at most {figure.at_most:g} {figure.unit})"
-    if figure.at_least is not None:
-        return f"({verdict}: at least {figure.at_least:g} {figure.unit})"
-    return ""
+    if figure.at_least is None and figure.at_most is None:
+        return ""
+    return f"({'missed' if figure.missed else 'met'}: {_mark(figure.at_least, figure.at_most)} {figure.unit})"
 
 
 def _cells(target: TargetResult) -> list[str]:
@@ -120,8 +121,8 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
         line += f"{ratio.value:.2f}" if ratio.pairs is None else _with_spread(ratio.pairs)
         if ratio.of != RATE:
             line += f"{GAP}less is faster"
-        if ratio.least is not None:
-            line += f"{GAP}({'missed' if ratio.missed else 'met'}: at least {ratio.least:.1f})"
+        if ratio.least is not None or ratio.most is not None:
+            line += f"{GAP}({'missed' if ratio.missed else 'met'}: {_mark(ratio.least, ratio.most)})"
         lines.append(line)
     return lines
 
@@ -183,6 +184,7 @@ def _ratio_document(ratio: Ratio) -> dict[str, object]:
         "of": ratio.of,
         "value": round(ratio.value, 4),
         "at_least": ratio.least,
+        "at_most": ratio.most,
     }
     if ratio.pairs is not None:
         document |= {"pairs": ratio.pairs.ascending, "likely": ratio.pairs.likely}

@@ -10,6 +10,7 @@ from topics.bench.errors import MalformedReply
 LINES_PER_BULK_STRING = 2  # "$<length>" and the payload
 LINES_PER_ARRAY_HEADER = 1  # "*<length>"
 LINES_PER_INTEGER = 1  # ":<number>"
+STREAMS_HEADER_LINES = 5  # *1, *2, the name in two lines, *n
 TAIL_BYTES_KEPT = 2
 
 
@@ -18,6 +19,15 @@ def encode_command(*parts: bytes) -> bytes:
     rendered = [b"*%d\r\n" % len(parts)]
     rendered += [b"$%d\r\n%b\r\n" % (len(part), part) for part in parts]
     return b"".join(rendered)
+
+
+def lines_of_streams_reply(data: bytes, fields: int) -> int:
+    """How many lines the reply to XREAD or XREADGROUP of one stream has that begins like this; 1 if it has none."""
+    if not data.startswith(b"*1\r\n"):
+        return 1
+    head = data.split(b"\r\n", STREAMS_HEADER_LINES)
+    entries = int(head[STREAMS_HEADER_LINES - 1][1:]) if len(head) > STREAMS_HEADER_LINES else 1
+    return STREAMS_HEADER_LINES + entries * lines_per_stream_entry(fields)
 
 
 def lines_per_stream_entry(fields: int) -> int:

@@ -9,6 +9,11 @@ from statistics import median
 
 LIKELY_MISSED_SHARE = 0.05
 
+RATE = "records/s"
+P50 = "p50"
+P99 = "p99"
+CPU = "CPU a record"
+
 
 @dataclass(slots=True)
 class Counts:
@@ -143,3 +148,12 @@ def paired_ratio(
     pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
     ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
     return PairedRatio(tuple(sorted(ratios))) if ratios else None
+
+
+# What two targets can be compared by. Of a rate more is faster, of everything else less.
+VALUES: dict[str, Callable[[Sample], float | None]] = {
+    RATE: lambda sample: sample.records_per_s,
+    P50: lambda sample: sample.p50_ms,
+    P99: lambda sample: sample.p99_ms,
+    CPU: lambda sample: sample.cpu_us_per_record,
+}

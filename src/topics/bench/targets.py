@@ -1,4 +1,4 @@
-"""What is measured: this server, that of another checkout, any `/v0` URL, the bare protocol layer, Redis.
+"""What is measured: this server, that of another checkout, any `/v0` URL, the bare protocol layer, Redis, NATS.
 
 Each comes from a context manager that starts it where it must be started and stops it at the end.
 All of them are reached over loopback TCP unless the user asked for a remote URL in so many words.
@@ -16,15 +16,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from topics.bench.child_process import LOOPBACK, address_in, free_port, running, wait_for
-from topics.bench.control import HttpControl, RedisControl
+from topics.bench.control import HttpControl, NatsControl, RedisControl
 from topics.bench.errors import BenchError
-from topics.bench.own_process import OWN_SOURCES, server_on, sources_in
+from topics.bench.own_process import OWN_SOURCES, OwnProcess, server_on, sources_in
 
 
 class TargetKind(Enum):
     TOPICS = "topics"
     EMPTY_HANDLER = "empty"
     REDIS = "redis"
+    NATS = "nats"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,17 @@ class Target:
     port: int
     api_key: str | None = None
     process_id: int | None = None  # of what the benchmark started itself
+    older: bool = False  # the server of another checkout, which marks compare this one with
+    sync_always: bool = False  # a peer that syncs before it answers: the match of the `fsync` class
 
     def http(self) -> HttpControl:
         return HttpControl(self.host, self.port, self.api_key)
 
     def redis(self) -> RedisControl:
         return RedisControl(self.host, self.port)
+
+    def nats(self) -> NatsControl:
+        return NatsControl(self.host, self.port)
 
 
 def target_at(url: str, *, allow_remote: bool, api_key: str | None) -> Target:
@@ -59,6 +65,11 @@ def target_at(url: str, *, allow_remote: bool, api_key: str | None) -> Target:
     return target
 
 
+def target_of(server: OwnProcess, name: str = "topics", *, older: bool = False) -> Target:
+    """A server the benchmark started."""
+    return Target(name, TargetKind.TOPICS, LOOPBACK, server.port, process_id=server.process.pid, older=older)
+
+
 @contextmanager
 def own_server(checkout: Path | None = None) -> Iterator[Target]:
     """This project's server, fresh, with a data directory that is removed afterwards; or that of another checkout."""
@@ -69,7 +80,7 @@ def own_server(checkout: Path | None = None) -> Iterator[Target]:
         tempfile.TemporaryDirectory(prefix="topics-bench-") as directory,
         server_on(Path(directory), sources=sources) as server,
     ):
-        yield Target(name, TargetKind.TOPICS, LOOPBACK, server.port, process_id=server.process.pid)
+        yield target_of(server, name, older=checkout is not None)
 
 
 @contextmanager
@@ -99,8 +110,27 @@ def redis(binary: str, *, sync_always: bool) -> Iterator[Target]:
         arguments = [binary, "--bind", LOOPBACK, "--port", str(port), "--dir", directory, "--save", ""]
         arguments += ["--appendonly", "yes", "--appendfsync", sync, "--auto-aof-rewrite-percentage", "0"]
         with running(arguments, log) as process:
-            target = Target(f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port, process_id=process.pid)
+            target = Target(
+                f"redis ({sync})", TargetKind.REDIS, LOOPBACK, port, process_id=process.pid, sync_always=sync_always
+            )
             wait_for(process, "redis-server", lambda: _answers_ping(target), log)
+            yield target
+
+
+def nats_binary() -> str | None:
+    return shutil.which("nats-server")
+
+
+@contextmanager
+def nats(binary: str) -> Iterator[Target]:
+    """NATS with JetStream on a directory. It writes files and syncs them now and then, like the `disk` class."""
+    with tempfile.TemporaryDirectory(prefix="topics-bench-") as directory:
+        port = free_port()
+        log = Path(directory, "nats.log")
+        arguments = [binary, "--addr", LOOPBACK, "--port", str(port), "--jetstream", "--store_dir", directory]
+        with running(arguments, log) as process:
+            target = Target("nats (jetstream)", TargetKind.NATS, LOOPBACK, port, process_id=process.pid)
+            wait_for(process, "nats-server", lambda: _has_jetstream(target), log)
             yield target
 
 
@@ -117,5 +147,13 @@ def _answers_ping(target: Target) -> bool:
     try:
         with target.redis() as control:
             return control.call(b"PING") == b"+PONG\r\n"
+    except BenchError:
+        return False
+
+
+def _has_jetstream(target: Target) -> bool:
+    try:
+        with target.nats() as control:
+            return b'"streams"' in control.request(b"$JS.API.INFO", b"")
     except BenchError:
         return False

@@ -9,17 +9,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from topics.bench.measurement import Figure
 from topics.bench.plan import AnyPlan, CirclePlan, LoadSettings, run_load
-from topics.bench.samples import Sample
+from topics.bench.samples import RATE, Sample
 from topics.bench.targets import Target, TargetKind
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The least rate this server should have, as a multiple of the peer's."""
+    """What this server should reach, as a multiple of the peer's. Peer `topics` is the server of an older checkout."""
 
     peer: TargetKind
-    ratio_min: float
+    at_least: float | None = None
+    at_most: float | None = None
+    of: str = RATE
 
 
 class Workload(ABC):
@@ -35,12 +40,14 @@ class Workload(ABC):
     kinds: frozenset[TargetKind]
     expectations: tuple[Expectation, ...] = ()
     fixed_rate: bool = False  # it sends so much a second, however fast the target is: what counts is the latency
-    p99_ms_max: float | None = None
+    synced: bool  # every answer waits for the disk: it is held against peers that sync always
+    connections: int | None = None  # instead of as many as the settings say
 
     def __init__(self, durability: str) -> None:
         # Unique, because a URL may point to a server that holds somebody's topics.
         self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
         self.config = b'{"durability":"%b"}' % durability.encode("ascii")
+        self.synced = durability == "fsync"
         # What a reader must know to read the figures rightly; the report shows it.
         self.caveats: list[str] = []
 
@@ -50,6 +57,15 @@ class Workload(ABC):
 
     def prepare(self, target: Target) -> None:  # noqa: B027 (most need nothing)
         """Once per target, before its first round: usually nothing lasts longer than a round."""
+
+    def offered_by(self, target: Target) -> bool:
+        """Whether this target can do the work, and does it as durably as the others."""
+        alike = target.kind is not TargetKind.REDIS or target.sync_always == self.synced
+        return target.kind in self.kinds and alike
+
+    def own_figures(self, target: Target, typical: Sample) -> tuple[Figure, ...]:
+        """What is told of one of this project's servers alone, with its mark."""
+        return ()
 
     def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
         """One measured round of targets of one kind: they share it in turns."""
@@ -66,6 +82,10 @@ class Workload(ABC):
         if target.kind is TargetKind.TOPICS:
             with target.http() as control:
                 control.call("PUT", f"/v0/topics/{self.topic}", self.config)
+        elif target.kind is TargetKind.NATS:
+            stream = {"name": self.topic, "subjects": [self.topic], "storage": "file"}
+            with target.nats() as nats:
+                nats.call(f"$JS.API.STREAM.CREATE.{self.topic}".encode("ascii"), msgspec.json.encode(stream))
 
     def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
         return run_load([self.plan(target, settings) for target in targets])
@@ -79,6 +99,9 @@ class Workload(ABC):
             case TargetKind.REDIS:
                 with target.redis() as control:
                     control.call(b"DEL", self.topic.encode("ascii"))
+            case TargetKind.NATS:
+                with target.nats() as nats:  # the last time there is none, and it says so
+                    nats.request(b"$JS.API.STREAM.DELETE." + self.topic.encode("ascii"), b"")
             case TargetKind.EMPTY_HANDLER:
                 pass
 

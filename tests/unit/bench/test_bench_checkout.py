@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from topics.bench.command import add_arguments, run
-from topics.bench.comparison import RATE, Ratio, TargetResult, WorkloadResult, compare
+from topics.bench.comparison import Ratio, TargetResult, WorkloadResult, compare
 from topics.bench.errors import BenchError
 from topics.bench.plan import AnyPlan, LoadSettings
 from topics.bench.report import render_json, render_text
-from topics.bench.samples import PairedRatio, Sample
+from topics.bench.samples import RATE, PairedRatio, Sample
 from topics.bench.targets import Target, TargetKind, own_server
 from topics.bench.workload import Workload
 
@@ -137,8 +137,8 @@ def test_a_checkout_is_compared_with_this_server_or_not_at_all(
 def test_what_is_no_workload_is_refused_and_not_measured_without_the_checkout(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments("recovery", "--against-checkout", str(checkout))) == 2
-    assert "recovery is of this checkout alone" in capsys.readouterr().err
+    assert run(arguments("routers", "--against-checkout", str(checkout))) == 2
+    assert "routers is of this checkout alone" in capsys.readouterr().err
 
 
 def test_servers_of_this_project_share_a_round_and_others_have_their_own() -> None:

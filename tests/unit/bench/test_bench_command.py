@@ -17,7 +17,7 @@ def parse(*words: str) -> argparse.Namespace:
 
 def test_without_words_everything_is_measured() -> None:
     arguments = parse()
-    assert (arguments.workload, arguments.targets) == ("all", ("topics", "empty", "redis"))
+    assert (arguments.workload, arguments.targets) == ("all", ("topics", "empty", "redis", "nats"))
     assert (arguments.connections, arguments.rounds, arguments.seconds) == (16, 3, 2.0)
     assert callable(arguments.run)
 

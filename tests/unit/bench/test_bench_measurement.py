@@ -52,14 +52,15 @@ def test_figures_are_in_the_json_document() -> None:
 def test_measurements_are_selected_by_name_and_with_everything_else() -> None:
     assert {"recovery", "memory", "routers"} <= set(selections())
     assert select("recovery", "disk", MediaRoom()) == []
-    assert [each.name for each in select_measurements("recovery", "disk", 10)] == ["recovery"]
-    assert [each.name for each in select_measurements(EVERYTHING, "disk", None)] == ["recovery", "memory", "routers"]
-    assert select_measurements("write", "disk", None) == []
+    assert [each.name for each in select_measurements("recovery", "disk")] == ["recovery"]
+    everything = [each.name for each in select_measurements(EVERYTHING, "disk")]
+    assert everything == ["floors", "start", "recovery", "memory", "routers"]
+    assert select_measurements("write", "disk") == []
 
 
 def test_spark_is_measured_only_when_it_is_asked_for() -> None:
     assert "spark" in selections()
-    assert [each.name for each in select_measurements("spark", "disk", 10)] == ["spark"]
+    assert [each.name for each in select_measurements("spark", "disk")] == ["spark"]
 
 
 def test_a_figure_below_what_it_should_reach_is_missed() -> None:

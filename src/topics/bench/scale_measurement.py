@@ -1,0 +1,281 @@
+"""What many topics cost: making them, keeping them, a stop and a start with them, and a hot topic among them.
+
+A server lives with many topics, another with ten, and that of an older checkout with as many. The two with many topics
+make them in turns, side by side; the rest is measured one after the other, each with the machine for itself.
+"""
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from topics.bench.child_process import cpu_ns
+from topics.bench.errors import BenchError
+from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
+from topics.bench.own_process import OWN_SOURCES, OwnProcess, server_on, sources_in
+from topics.bench.plan import LoadSettings, ManyTopicsPlan, run_load
+from topics.bench.records import BATCH_RECORDS, write_body
+from topics.bench.samples import Sample
+from topics.bench.targets import target_of
+from topics.clock import SystemClock
+from topics.limits import UNSEALED_BYTES_MAX
+
+TOPICS_DEFAULT = 100_000
+FEW_TOPICS = 10
+HOT_RECORDS_DEFAULT = 3_000_000
+HOT_WRITERS = 2
+CONNECTIONS = 16
+MAKE_S_MAX = 600.0
+STOP_S_MAX = 300.0
+READY_S_MAX = 300.0
+SLOWED_S = 0.05  # a refused writer comes back after that long
+IDLE_AFTER_S = 30.0
+IDLE_S = 5.0
+MEMORY_PROBE_S = 0.2
+
+BUDGET_MIB = UNSEALED_BYTES_MAX / 2**20
+STOP_TIMES_MAX = 0.03
+START_TIMES_MAX = 0.25
+START_AFTER_KILL_TIMES_MAX = 0.1
+MAKE_TIMES_MIN = 2.5
+TOPIC_BYTES_MAX = 3000.0
+HOT_TIMES_MIN = 0.9
+IDLE_TIMES_MAX = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """What came of writing to a hot topic at full speed."""
+
+    records_per_s: float
+    added_bytes: int  # at its peak
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Seconds of a clean stop, and of starts."""
+
+    stop_s: float
+    start_after_stop_s: float
+    start_after_kill_s: float
+
+
+class ScaleMeasurement(Measurement):
+    name = "scale"
+    part_of_everything = False  # it takes a quarter of an hour
+    compares = True
+
+    def __init__(self, topics: int | None, records: int | None, checkout: Path | None) -> None:
+        self._topics = topics or TOPICS_DEFAULT
+        self._records = records or HOT_RECORDS_DEFAULT
+        self._sources = {"topics": OWN_SOURCES}
+        if checkout is not None:
+            self._sources[f"checkout {checkout.resolve().name}"] = sources_in(checkout)
+
+    def measure(self, progress: Progress) -> MeasurementResult:
+        figures = self._many_topics(progress)
+        progress(f"scale: {FEW_TOPICS} topics, a hot one")
+        with _server(OWN_SOURCES) as (server, _):
+            _make(FEW_TOPICS, {"topics": server})
+            few = write_hot(server, self._records)
+        figures += [
+            Figure(f"memory added by {self._records} hot records, {FEW_TOPICS} topics", _mib(few), "MiB", BUDGET_MIB),
+            Figure(
+                f"hot writes a second with {self._topics} topics ÷ with {FEW_TOPICS}",
+                self._hot["topics"].records_per_s / few.records_per_s,
+                "times",
+                at_least=HOT_TIMES_MIN,
+            ),
+        ]
+        return MeasurementResult(
+            self.name,
+            f"{self._topics} topics with a record each, then {self._records} records into one hot topic",
+            tuple(figures),
+            ("memory is the kernel's figure for the process without mapped files, at its peak",),
+        )
+
+    def _many_topics(self, progress: Progress) -> list[Figure]:
+        """Everything with many topics, beside the older server if there is one."""
+        ends: dict[str, Ends] = {}
+        self._hot: dict[str, Hot] = {}
+        figures: list[Figure] = []
+        with ExitStack() as stack:
+            lives = {name: stack.enter_context(_server(sources)) for name, sources in self._sources.items()}
+            servers = {name: server for name, (server, _) in lives.items()}
+            own = servers["topics"]
+            progress("scale: an empty server, idle")
+            empty_cpu = _idle_cpu(own)
+            empty_bytes = own.anonymous_bytes()
+            progress(f"scale: making {self._topics} topics")
+            made = _make(self._topics, servers)
+            topic_bytes = (own.anonymous_bytes() - empty_bytes) / self._topics
+            # The older one first: what it puts off must not be charged to this one.
+            for name in reversed(self._sources):
+                server, directory = lives[name]
+                if server is own:
+                    progress(f"scale: idle with {self._topics} topics")
+                    time.sleep(IDLE_AFTER_S)
+                    idle = _idle_cpu(own) / empty_cpu
+                progress(f"scale: {self._records} hot records, {name}")
+                self._hot[name] = write_hot(server, self._records)
+                progress(f"scale: a stop, a start, a kill and a start, {name}")
+                ends[name] = self._ends(server, directory, self._sources[name])
+        figures += [
+            *_make_figures(made),
+            Figure("memory of a topic with one record", topic_bytes, "bytes", TOPIC_BYTES_MAX),
+            Figure(f"idle CPU with {self._topics} topics ÷ an empty server", idle, "times", IDLE_TIMES_MAX),
+            *_ends_figures(ends),
+        ]
+        what = f"memory added by {self._records} hot records, {self._topics} topics"
+        figures += [
+            Figure(f"{name}: {what}", _mib(hot), "MiB", BUDGET_MIB if name == "topics" else None)
+            for name, hot in self._hot.items()
+        ]
+        return figures
+
+    def _ends(self, server: OwnProcess, directory: Path, sources: Path) -> Ends:
+        stop_s = _timed_stop(server)
+        with server_on(directory, sources=sources, ready_s_max=READY_S_MAX) as again:
+            start_after_stop_s = again.started_s
+            _timed_stop(again)
+        with _server(sources) as (killed, its_directory):
+            _make(self._topics, {"topics": killed})
+            write_hot(killed, self._records)
+            killed.kill()
+            with server_on(its_directory, sources=sources, ready_s_max=READY_S_MAX) as again:
+                start_after_kill_s = again.started_s
+                _timed_stop(again)
+        return Ends(stop_s, start_after_stop_s, start_after_kill_s)
+
+
+def write_hot(server: OwnProcess, records: int, topic: str = "bench-hot") -> Hot:
+    """Writes batches at full speed; where the server slows its writers down, they come back a moment later."""
+    clock = SystemClock()
+    before = server.anonymous_bytes()
+    peak = before
+    batches = max(records // BATCH_RECORDS, HOT_WRITERS)
+    path = f"/v0/topics/{topic}?return_seqs=false"
+    problems: list[BenchError] = []
+
+    def write(count: int) -> None:
+        body = write_body(0, BATCH_RECORDS)
+        try:
+            with server.control() as control:
+                while count:
+                    status = control.status("POST", path, body)
+                    if status == 429:
+                        time.sleep(SLOWED_S)
+                        continue
+                    if not 200 <= status < 300:
+                        raise BenchError(f"a write to {topic} answered {status}")
+                    count -= 1
+        except BenchError as problem:
+            problems.append(problem)
+
+    writers = [threading.Thread(target=write, args=(batches // HOT_WRITERS,)) for _ in range(HOT_WRITERS)]
+    began_ns = clock.monotonic_ns()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        while writer.is_alive():
+            peak = max(peak, server.anonymous_bytes())
+            writer.join(MEMORY_PROBE_S)
+    if problems:
+        raise problems[0]
+    seconds = (clock.monotonic_ns() - began_ns) / 1e9
+    return Hot(batches * BATCH_RECORDS / seconds, peak - before)
+
+
+@contextmanager
+def _server(sources: Path) -> Iterator[tuple[OwnProcess, Path]]:
+    with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
+        directory = Path(name)
+        with server_on(directory, sources=sources) as server:
+            yield server, directory
+
+
+def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
+    """Each topic is made by its first write. Several servers take turns."""
+    names = [f"bench-scale-{number:06d}" for number in range(topics)]
+    settings = LoadSettings(CONNECTIONS, MAKE_S_MAX, warm_up_s=0.05)
+    plans = [
+        ManyTopicsPlan(
+            target=target_of(server, name), settings=settings, topics=names, records_per_request=1, once=True
+        )
+        for name, server in servers.items()
+    ]
+    made = dict(zip(servers, run_load(plans), strict=True))
+    for name, sample in made.items():
+        if sample.errors:
+            raise BenchError(f"{name}: topics could not be made: {sample.first_error}")
+    return made
+
+
+def _idle_cpu(server: OwnProcess) -> float:
+    """The share of a processor it takes while nobody asks for anything."""
+    before = cpu_ns(server.process.pid)
+    time.sleep(IDLE_S)
+    after = cpu_ns(server.process.pid)
+    if before is None or after is None:
+        raise BenchError("the processor time of a process cannot be told here")
+    return max(after - before, 1) / 1e9 / IDLE_S
+
+
+def _timed_stop(server: OwnProcess) -> float:
+    clock = SystemClock()
+    began_ns = clock.monotonic_ns()
+    server.stop(STOP_S_MAX)
+    return (clock.monotonic_ns() - began_ns) / 1e9
+
+
+def _make_figures(made: dict[str, Sample]) -> list[Figure]:
+    subject, *others = made.values()
+    figures = [
+        Figure(f"{name}: writes that make a topic", each.records_per_s, "a second") for name, each in made.items()
+    ]
+    for name, other in zip(list(made)[1:], others, strict=True):
+        figures.append(
+            Figure(
+                f"writes that make a topic ÷ {name}",
+                subject.records_per_s / other.records_per_s,
+                "times",
+                at_least=MAKE_TIMES_MIN,
+            )
+        )
+        if subject.cpu_us_per_record is not None and other.cpu_us_per_record:
+            ratio = subject.cpu_us_per_record / other.cpu_us_per_record
+            figures.append(Figure(f"CPU of a write that makes a topic ÷ {name}", ratio, "times"))
+    return figures
+
+
+def _ends_figures(ends: dict[str, Ends]) -> list[Figure]:
+    figures: list[Figure] = []
+    for name, each in ends.items():
+        figures += [
+            Figure(f"{name}: clean stop", each.stop_s, "s"),
+            Figure(f"{name}: start after a clean stop", each.start_after_stop_s, "s"),
+            Figure(f"{name}: start after a kill", each.start_after_kill_s, "s"),
+        ]
+    own = ends["topics"]
+    for name, each in ends.items():
+        if name == "topics":
+            continue
+        killed = own.start_after_kill_s / each.start_after_kill_s
+        figures += [
+            Figure(f"clean stop ÷ {name}", own.stop_s / each.stop_s, "times", STOP_TIMES_MAX),
+            Figure(
+                f"start after a clean stop ÷ {name}",
+                own.start_after_stop_s / each.start_after_stop_s,
+                "times",
+                START_TIMES_MAX,
+            ),
+            Figure(f"start after a kill ÷ {name}", killed, "times", START_AFTER_KILL_TIMES_MAX),
+        ]
+    return figures
+
+
+def _mib(hot: Hot) -> float:
+    return hot.added_bytes / 2**20
