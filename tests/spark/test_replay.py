@@ -10,8 +10,11 @@ from conformance.client import Topic
 from spark.archives import Bar, archive_topics, origin
 from spark.readings import history
 from spark.server import RestartableServer
+from topics import limits
 from topics.spark.errors import InvalidOption
 from topics.spark.pipelines import archive_layout, manifest
+from topics.spark.pipelines import replay as replaying
+from topics.spark.pipelines.compact import CompactSpec, compact
 from topics.spark.pipelines.errors import NotAnArchive, ReplayInUse, TopicNotArchived
 from topics.spark.pipelines.replay import ReplaySpec, ReplaySummary, check_spec, replay
 from topics.storage.fs import RealDisk
@@ -41,7 +44,7 @@ def test_records_come_in_order_with_their_origin_and_only_once(
     into = server.topic(f"{name}into")
     bar = Bar()
     first = replay(spark, ReplaySpec(str(archived), origin(server), into.name, from_seq=11, to_seq=60), bar)
-    assert bar.is_full, bar.parts
+    assert bar.parts == [(50, 50)]
     assert (first.selected, first.present, first.appended, first.first_seq, first.last_seq) == (50, 0, 50, 1, 50)
     # A wider range has only what was missing; a repetition has nothing.
     second = run(spark, server, archived, into)
@@ -58,6 +61,25 @@ def test_records_come_in_order_with_their_origin_and_only_once(
         "replay_ts": str(source[11]["$ts"]),
     }
     assert records[1]["$tag"] == "t0"
+
+
+def test_a_file_larger_than_a_step_is_replayed_in_bounded_parts(
+    spark: SparkSession,
+    server: RestartableServer,
+    topic: Topic,
+    name: str,
+    archived: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compact(spark, CompactSpec(str(archived)))
+    monkeypatch.setattr(limits, "SPARK_BATCH_ROWS", 7)
+    monkeypatch.setattr(limits, "SPARK_CHUNK_RECORDS", 9)
+    monkeypatch.setattr(replaying, "LOOK_SEQS", 10)
+    into = server.topic(f"{name}into")
+    run(spark, server, archived, into, from_seq=40, to_seq=45)
+    again = run(spark, server, archived, into)
+    assert (again.selected, again.present, again.appended) == (100, 6, 94)
+    assert numbers(into) == [*range(39, 45), *range(39), *range(45, 100)]
 
 
 def test_what_was_deleted_is_appended_again_and_said_to_be(

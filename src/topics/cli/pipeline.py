@@ -8,6 +8,7 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ import msgspec
 
 from topics.cli.connection import URL_DEFAULT, url_default
 from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.spark_noise import quiet_start
 from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.spark.errors import JavaMissing, SparkMissing
@@ -64,29 +66,34 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         job: PipelineJob = import_module(module).JOB
         job_parser = jobs.add_parser(name, help=job.help, description=job.description)
         job.add_arguments(job_parser)
-        add_common_arguments(job_parser)
+        add_common_arguments(job_parser, job)
         job_parser.set_defaults(run=run, pipeline_job=job, error_status=FAILED)
 
 
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+def add_common_arguments(parser: argparse.ArgumentParser, job: PipelineJob) -> None:
+    parser.set_defaults(url=None, api_key=None, checkpoint=None)
     group = parser.add_argument_group("common options")
-    group.add_argument("--url", default=url_default(), help=f"the server ($TOPICS_URL, or {URL_DEFAULT})")
-    group.add_argument("--api-key", metavar="KEY", help="its API key ($TOPICS_API_KEY, which no process list shows)")
+    if job.takes_url:
+        group.add_argument("--url", help=f"the server ($TOPICS_URL, or {URL_DEFAULT})")
+        group.add_argument(
+            "--api-key", metavar="KEY", help="its API key ($TOPICS_API_KEY, which no process list shows)"
+        )
     group.add_argument("--master", default="local[*]", help="where Spark runs (local[*]: all cores of this machine)")
     group.add_argument(
         "--conf", metavar="K=V", action="append", default=[], help="a setting of Spark; may be given many times"
     )
-    group.add_argument("--checkpoint", metavar="DIR", help="where the job keeps its place, if the job has need of it")
+    if job.takes_checkpoint:
+        group.add_argument("--checkpoint", metavar="DIR", help="where the job keeps its place (as the job says)")
     group.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     job: PipelineJob = args.pipeline_job
-    common = Common(args.url, args.api_key, args.master, settings_of(args.conf), args.checkpoint)
-    if common.checkpoint is not None and not job.takes_checkpoint:
-        raise InvalidArguments(f"--checkpoint has no meaning here: {args.job} keeps its place by itself")
+    common = Common(args.url or url_default(), args.api_key, args.master, settings_of(args.conf), args.checkpoint)
     require_spark()
     spec = job.spec(args, common)
+    if job.writes is not None:
+        print(f"topics: {args.job} writes to {job.writes(spec)}", file=sys.stderr, flush=True)
     try:
         summary = _run_job(job, spec, common, args.job)
     except KeyboardInterrupt:
@@ -126,27 +133,31 @@ def _run_job(job: PipelineJob, spec: object, common: Common, name: str) -> Any:
     from topics.spark.pipelines.progress import Shown  # noqa: PLC0415
 
     progress = Shown(sys.stderr)
-    session = _session(common, name) if job.needs_session else None
-    try:
-        return job.run(session, spec, progress)  # type: ignore[arg-type]  # as the job said
-    except TopicsError:
-        raise
-    except Exception as error:
-        # Everything Spark raises; a plan and a stack of two languages help nobody who did not write them.
-        raise JobFailed(f"{name} failed: {first_line(error)}") from error
-    finally:
-        progress.end()
-        if session is not None:
-            session.stop()
+    # Spark makes a directory for tables where it is started, also when there are none.
+    with tempfile.TemporaryDirectory(prefix="topics-spark-", ignore_cleanup_errors=True) as scratch:
+        session = _session(common, name, scratch) if job.needs_session else None
+        try:
+            return job.run(session, spec, progress)  # type: ignore[arg-type]  # as the job said
+        except TopicsError:
+            raise
+        except Exception as error:
+            # Everything Spark raises; a plan and a stack of two languages help nobody who did not write them.
+            raise JobFailed(f"{name} failed: {first_line(error)}") from error
+        finally:
+            progress.end()
+            if session is not None:
+                session.stop()
 
 
-def _session(common: Common, name: str) -> "SparkSession":
+def _session(common: Common, name: str, scratch: str) -> "SparkSession":
     from topics.spark.session import local_session  # noqa: PLC0415
 
     # Spark's bridge to Java complains to the root logger about what Ctrl-C broke off; that is no news.
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("topics").addHandler(logging.StreamHandler())
-    return local_session(f"topics {name}", master=common.master, settings=SETTINGS | dict(common.settings))
+    settings = SETTINGS | {"spark.sql.warehouse.dir": scratch} | dict(common.settings)
+    with quiet_start():
+        return local_session(f"topics {name}", master=common.master, settings=settings)
 
 
 def first_line(error: Exception) -> str:

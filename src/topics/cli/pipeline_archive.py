@@ -41,6 +41,8 @@ def spec(args: argparse.Namespace, common: Common) -> "ArchiveSpec":
         raise InvalidArguments(f"{args.topics[0]} and --prefix contradict each other: name topics, or give --prefix")
     if not args.topics and args.prefix is None:
         raise InvalidArguments("name topics, or give --prefix")
+    if args.data is not None and args.url is not None:
+        raise InvalidArguments("--data and --url contradict each other: read a directory, or ask a server")
     if args.cold is not None and args.data is None:
         raise InvalidArguments("--cold goes with --data")
     origin = common.server() if args.data is None else Files(os.path.abspath(args.data), args.cold)
@@ -63,6 +65,13 @@ def run(spark: "SparkSession", wanted: "ArchiveSpec", progress: "Progress") -> "
     from topics.spark.pipelines.archive import archive  # noqa: PLC0415
 
     return archive(spark, wanted, progress)
+
+
+def writes(wanted: "ArchiveSpec") -> str:
+    from topics.spark.options import Server  # noqa: PLC0415
+
+    origin = wanted.origin
+    return f"{wanted.directory}, from {origin.url if isinstance(origin, Server) else origin.path}"
 
 
 def render(summary: "ArchiveSummary") -> str:
@@ -96,4 +105,6 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    writes=writes,
+    takes_url=True,
 )

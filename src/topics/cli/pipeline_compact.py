@@ -32,6 +32,10 @@ def run(spark: "SparkSession", wanted: "CompactSpec", progress: "Progress") -> "
     return compact(spark, wanted, progress)
 
 
+def writes(wanted: "CompactSpec") -> str:
+    return wanted.directory
+
+
 def render(summary: "CompactSummary") -> str:
     return (
         f"{summary.directory}: {summary.files_before:,} files ({summary.size_bytes_before / 1e6:.1f} MB) are "
@@ -48,4 +52,5 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    writes=writes,
 )

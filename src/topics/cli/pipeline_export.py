@@ -33,6 +33,10 @@ def run(spark: Any, wanted: "ExportSpec", progress: Any) -> "ExportSummary":
     return export_topic(spark, wanted, progress)
 
 
+def writes(wanted: "ExportSpec") -> str:
+    return f"{wanted.to}, from {wanted.topic} on {wanted.server.url}"
+
+
 def render(summary: "ExportSummary") -> str:
     lines = [f"{summary.topic}: {summary.records:,} records of seqs {summary.from_seq:,} to {summary.to_seq:,}"]
     lines += [f"lost: seqs {loss.gap_from:,} to {loss.gap_to:,} ({loss.reason})" for loss in summary.losses]
@@ -48,4 +52,6 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    writes=writes,
+    takes_url=True,
 )

@@ -56,6 +56,10 @@ def run(spark: Any, wanted: "ImportSpec", progress: Any) -> "ImportSummary":
     return import_files(spark, wanted, progress)
 
 
+def writes(wanted: "ImportSpec") -> str:
+    return f"{wanted.into} on {wanted.server.url}"
+
+
 def render(summary: "ImportSummary") -> str:
     rows: list[Sequence[str]] = [("file", "rows", "imported", "already there", "duplicates", "rejected")]
     rows += [
@@ -76,4 +80,6 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    writes=writes,
+    takes_url=True,
 )

@@ -42,4 +42,5 @@ JOB = PipelineJob(
     run=run,
     render=render,
     needs_session=False,
+    takes_url=True,
 )

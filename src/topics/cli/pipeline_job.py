@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The options every job has. `server()` of a job without one is never called."""
+    """The options jobs have. A job that speaks to no server, or keeps no checkpoint, never asks for either."""
 
     url: str
+    """`--url`, else TOPICS_URL, else this machine's."""
     api_key: str | None
     master: str
     settings: Mapping[str, str]
@@ -39,8 +40,9 @@ class Common:
 class PipelineJob:
     """`spec` makes the job's typed spec from its arguments and checks all that can be checked without Spark; it raises
     a `TopicsError` that says what to do. `run` does the job and returns a summary; `render` is the summary for people,
-    `status` the exit status it stands for. `takes_checkpoint`: whether `--checkpoint` means something to it.
-    `needs_session` is False for jobs that start no Spark session of their own: they get None."""
+    `status` the exit status it stands for. `writes`: where a job that changes something does it, told before it begins.
+    `takes_url`, `takes_checkpoint`: whether `--url` and `--checkpoint` mean something to it. `needs_session` is
+    False for jobs that start no Spark session of their own: they get None."""
 
     help: str
     description: str
@@ -49,5 +51,7 @@ class PipelineJob:
     run: Callable[["SparkSession", Any, "Progress"], Struct]
     render: Callable[[Any], str]
     status: Callable[[Any], int] = lambda summary: 0
+    writes: Callable[[Any], str] | None = None
+    takes_url: bool = False
     takes_checkpoint: bool = False
     needs_session: bool = True

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
     from topics.spark.pipelines.preflight import require_topics  # noqa: PLC0415
-    from topics.spark.pipelines.query import QuerySpec  # noqa: PLC0415
+    from topics.spark.pipelines.query import QuerySpec, require_views  # noqa: PLC0415
     from topics.spark.pipelines.query_views import names_of_views  # noqa: PLC0415
 
     if args.json:
@@ -47,11 +47,9 @@ def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
         require_topics(server, args.topic)
     names_of_views(args.topic)
     archive = None if args.archive is None else os.path.abspath(args.archive)
-    if archive is not None:
-        from topics.spark.pipelines import manifest  # noqa: PLC0415
-
-        manifest.load(archive)
-    return QuerySpec(args.sql, server, tuple(args.topic), archive, PRINTERS[args.format])
+    wanted = QuerySpec(args.sql, server, tuple(args.topic), archive, PRINTERS[args.format])
+    require_views(wanted)
+    return wanted
 
 
 def run(spark: Any, wanted: "QuerySpec", progress: Any) -> "QuerySummary":
@@ -172,4 +170,5 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    takes_url=True,
 )

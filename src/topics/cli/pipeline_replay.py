@@ -66,6 +66,10 @@ def run(spark: "SparkSession", wanted: "ReplaySpec", progress: "Progress") -> "R
     return replay(spark, wanted, progress)
 
 
+def writes(wanted: "ReplaySpec") -> str:
+    return f"{wanted.into} on {wanted.server.url}"
+
+
 def render(summary: "ReplaySummary") -> str:
     where = f" (seqs {summary.first_seq}-{summary.last_seq})" if summary.appended else ""
     return (
@@ -83,4 +87,6 @@ JOB = PipelineJob(
     spec=spec,
     run=run,
     render=render,
+    writes=writes,
+    takes_url=True,
 )

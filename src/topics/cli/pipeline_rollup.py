@@ -93,6 +93,14 @@ def run(spark: Any, wanted: "RollupSpec", progress: Any) -> "RollupSummary":
     return rollup(spark, wanted, progress)
 
 
+def writes(wanted: "RollupSpec") -> str:
+    from topics.spark.pipelines.rollup_spec import IntoTopic  # noqa: PLC0415
+
+    url = wanted.server.url
+    into = wanted.into
+    return f"{into.topic} on {url}" if isinstance(into, IntoTopic) else f"{into.path}, from {wanted.topic} on {url}"
+
+
 def render(summary: "RollupSummary") -> str:
     lines = [f"{summary.topic}: {summary.records:,} records read, {summary.results:,} results into {summary.into}"]
     if summary.late:
@@ -118,4 +126,6 @@ JOB = PipelineJob(
     run=run,
     render=render,
     takes_checkpoint=True,
+    writes=writes,
+    takes_url=True,
 )

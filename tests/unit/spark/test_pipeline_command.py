@@ -11,6 +11,7 @@ from topics.cli.main import main
 from topics.cli.pipeline_replay import milliseconds
 from topics.cli.values import InvalidArguments
 from topics.spark import session
+from topics.testing.running_server import server as running_server
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ NOBODY = "http://127.0.0.1:9"
         (["archive", "a", "--prefix", "b", "--to", "x"], "a and --prefix contradict each other"),
         (["archive", "a", "--to", "x", "--cold", "y"], "--cold goes with --data"),
         (["archive", "a", "--to", "x", "--conf", "nonsense"], "write it as name=value"),
-        (["archive", "a", "--to", "x", "--checkpoint", "y"], "--checkpoint has no meaning here"),
+        (["archive", "a", "--to", "x", "--data", "y", "--url", NOBODY], "--data and --url contradict each other"),
         (["archive", "a", "--to", "x", "--url", "ftp://x"], "must look like http://host:port"),
         (["archive", "a", "--to", "x", "--url", NOBODY], "does not answer"),
         (["archive", "a", "--to", "x", "--data", "nowhere"], "is no data directory"),
@@ -52,7 +53,6 @@ NOBODY = "http://127.0.0.1:9"
         (["import", "x.jsonl", "--into", "a b"], "is not a topic name"),
         (["import", "x.jsonl", "--into", "a", "--tag", "$.items[x]"], "is no JSON path"),
         (["import", "x.jsonl", "--into", "a", "--url", NOBODY], "does not answer"),
-        (["import", "x.jsonl", "--into", "a", "--checkpoint", "y"], "--checkpoint has no meaning here"),
         (["export", "a", "--to", "x", "--url", NOBODY], "does not answer"),
         (["rollup", "a", "--window", "soon", "--into", "b"], "is no duration"),
         (["rollup", "a", "--window", "1m", "--into", "b", "--url", NOBODY], "does not answer"),
@@ -74,6 +74,49 @@ def test_bad_arguments_are_refused_before_spark_starts(
     monkeypatch.chdir(tmp_path)
     assert said in refused(capsys, *words)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "a", "--to", "x", "--checkpoint", "y"],
+        ["import", "x.jsonl", "--into", "a", "--checkpoint", "y"],
+        ["compact", "x", "--url", NOBODY],
+        ["audit", "--data", "x", "--url", NOBODY],
+        ["run", "x", "--url", NOBODY],
+    ],
+)
+def test_an_option_that_means_nothing_to_a_job_is_not_one_of_its_options(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["pipeline", *words])
+    assert ended.value.code == 2
+    assert f"there is no option {words[-2]}" in capsys.readouterr().err
+
+
+def test_the_address_is_the_option_else_the_variable_else_this_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TOPICS_URL", NOBODY)
+    for words in (["export", "a", "--to", str(tmp_path / "x")], ["query", "SELECT 1"]):
+        assert "127.0.0.1:9" in refused(capsys, *words)
+        assert "127.0.0.1:7" in refused(capsys, *words, "--url", "http://127.0.0.1:7")
+
+
+def test_a_job_that_writes_says_where_before_it_begins_and_a_missing_topic_ends_a_query_before_spark(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = tmp_path / "x.jsonl"
+    rows.write_text('{"a":1}\n')
+    with running_server() as server:
+        monkeypatch.setenv("TOPICS_URL", server.url)
+        with pytest.raises(AssertionError, match="Spark was started"):
+            main(["pipeline", "import", str(rows), "--into", "orders", "--rejects", str(tmp_path / "r")])
+        assert capsys.readouterr().err == f"topics: import writes to orders on {server.url}\n"
+        with server.client() as client:
+            client.append("orders", {"n": 1})
+        assert "did you mean orders?" in refused(capsys, "query", "SELECT * FROM ordes")
 
 
 def test_without_java_it_says_how_to_install_it(

@@ -30,13 +30,24 @@ SPEC = RollupSpec(
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("1d", 86_400_000)]
+    ("text", "ms"),
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        ("1 hour", 3_600_000),
+        ("10 minutes", 600_000),
+        ("2 Days", 172_800_000),
+        ("1w", 604_800_000),
+    ],
 )
 def test_durations(text: str, ms: int) -> None:
     assert duration_ms(text, "window") == ms
 
 
-@pytest.mark.parametrize("text", ["", "1", "1 minute", "-1s", "1.5h", "1w"])
+@pytest.mark.parametrize("text", ["", "1", "1 fortnight", "-1s", "1.5h", "1 hour 5 minutes", "1x"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="write it as 500ms, 30s"):
         duration_ms(text, "window")

@@ -3,6 +3,7 @@
 The result is handed over row by row: it may be larger than memory. What a topic lost is reported beside the rows.
 """
 
+import difflib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topics.spark.errors import PipelineError
 from topics.spark.options import Server
+from topics.spark.pipelines import manifest
 from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.query_views import add_archive_views, add_topic_view, mentioned, names_of_views
+from topics.spark.pipelines.query_views import (
+    ARCHIVE,
+    add_archive_views,
+    add_topic_view,
+    mentioned,
+    names_of_views,
+    unknown_tables,
+    view_name,
+)
 from topics.spark.pipelines.spark_messages import message_of
 
 REPORTED_ROWS = 10_000
+VIEWS_NAMED_MAX = 20
 
 
 class BadQuery(PipelineError):
@@ -78,6 +89,22 @@ def topics_of(spec: QuerySpec) -> list[str]:
         return list(spec.topics)
     with spec.server.client() as client:
         return mentioned(spec.sql, (listed.topic for listed in client.topics()))
+
+
+def require_views(spec: QuerySpec) -> None:
+    """Raises `BadQuery` for a table that is no view: Spark takes its time to say so. Raises `NotAnArchive`, too."""
+    names: list[str] = []
+    if spec.server is not None:
+        with spec.server.client() as client:
+            topics = list(spec.topics) or [listed.topic for listed in client.topics()]
+        names += [view_name(topic).lower() for topic in topics]
+    if spec.archive is not None:
+        state = manifest.load(spec.archive)
+        names += ["archive", *(ARCHIVE + view_name(topic).lower() for topic in state.topics)]
+    for table in unknown_tables(spec.sql, names):
+        near = difflib.get_close_matches(table.lower(), names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the views here: {', '.join(names[:VIEWS_NAMED_MAX]) or 'none'}"
+        raise BadQuery(f"there is no topic or archive that would be the view {table}; {hint}")
 
 
 def losses_of(server: Server, topics: Iterable[str]) -> list[LostBefore]:

@@ -20,6 +20,11 @@ RECORD = ("topic", "seq", "ts", "node", "tag", "meta", "data")
 RECORD_COLUMNS = [field for field in TOPICS.fields if field.name in RECORD]
 
 _WORD = re.compile(r"[A-Za-z0-9_]+")
+_NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_TOKEN = re.compile(r"`[^`]*`|[A-Za-z0-9_.]+|[^\sA-Za-z0-9_.]")
+_NAMED_QUERY = re.compile(r"([A-Za-z0-9_]+)\s*(?:\([^()]*\)\s*)?\bAS\s*\(", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_0-9]+")
+_NO_TABLES = {"select", "values", "lateral", "table", "unnest"}
 
 
 def view_name(topic: str) -> str:
@@ -46,6 +51,31 @@ def mentioned(sql: str, topics: Iterable[str], prefix: str = "") -> list[str]:
     """Those topics whose views the text has as a word. Too many is harmless: a view costs nothing until it is read."""
     words = {word.lower() for word in _WORD.findall(sql)}
     return [topic for topic in topics if prefix + view_name(topic).lower() in words]
+
+
+def unknown_tables(sql: str, known: Iterable[str]) -> list[str]:
+    """Tables the text reads from that are no view and no query of its own. Nothing is parsed: only a plain name behind
+    JOIN, or behind the FROM of a SELECT, counts as one, so what Spark might know is left to Spark."""
+    text = _NO_CODE.sub(" ", sql)
+    names = {name.lower() for name in known} | {found[1].lower() for found in _NAMED_QUERY.finditer(text)}
+    tokens = _TOKEN.findall(text)
+    words = [token.lower() for token in tokens]
+    selects = [False]  # of each open parenthesis: whether a SELECT is in it
+    unknown: list[str] = []
+    for at, word in enumerate(words):
+        match word:
+            case "(":
+                selects.append(False)
+            case ")" if len(selects) > 1:
+                selects.pop()
+            case "select":
+                selects[-1] = True
+            case "from" | "join" if selects[-1] and (at == 0 or words[at - 1] != "distinct"):
+                name = tokens[at + 1].strip("`") if at + 1 < len(tokens) else ""
+                called = at + 2 < len(tokens) and tokens[at + 2] == "("
+                if _NAME.fullmatch(name) and not called and name.lower() not in names | _NO_TABLES:
+                    unknown.append(name)
+    return unknown
 
 
 def add_archive_views(spark: SparkSession, root: str, sql: str) -> dict[str, str]:

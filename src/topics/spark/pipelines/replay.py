@@ -2,16 +2,20 @@
 
 A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself tells what
 it has already: a job that was killed, or is run again, or has a range that overlaps another one's, appends only what is
-missing. There is one writer, because a topic has one order; Spark reads, filters and finds what is missing.
+missing. There is one writer, because a topic has one order, and what it holds is bounded by rows and bytes, whatever
+the files are. Spark finds what is there already.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-from msgspec import Struct, json
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow.compute as pc
+from msgspec import Raw, Struct, json
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from xxhash import xxh3_128_hexdigest
 
@@ -25,18 +29,20 @@ from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
 from topics.spark.pipelines import archive_files, manifest
 from topics.spark.pipelines import archive_layout as layout
+from topics.spark.pipelines.archive_rows import rows_of
+from topics.spark.pipelines.archive_store import require_file
 from topics.spark.pipelines.errors import ArchiveDiffers, ReplayInUse, TopicNotArchived
 from topics.spark.pipelines.known_writes import append_missing
 from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
 from topics.spark.pipelines.progress import Progress, Silent
-from topics.spark.writer import record_size_bytes, records_of
+from topics.spark.writer import record_size_bytes
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
 
 ARCHIVE, TOPIC, SEQ, TS = "replay_archive", "replay_topic", "replay_seq", "replay_ts"
-STEP_RECORDS = 500_000
-"""Records of the files that are read at once: what the driver holds."""
-CHUNK_RECORDS = 1000
+LOOK_SEQS = 1_000_000
+"""Seqs of which it is asked at once whether they are there already: eight megabytes on the driver."""
+ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +154,15 @@ class _Run:
     def run(self) -> ReplaySummary:
         began_ns = self._clock.monotonic_ns()
         files = self._files()
-        self._progress.begin("replaying", sum(file.count for file in files))
+        self._progress.begin("replaying", sum(self._span(file) for file in files), unit="seqs")
         with self._spec.server.client() as client:
-            present = self._present(client)
-            for step in _steps(files):
-                self._replay(client, step, present)
+            present = _Present(self._present(client))
+            chunk = _Chunk(self._spec.speed is not None)
+            for file in files:
+                for row in self._missing(file, present):
+                    if (part := chunk.add(row)) is not None:
+                        self._append(client, part)
+            self._append(client, chunk.rest())
         self._progress.end()
         return ReplaySummary(
             self._spec.directory,
@@ -175,11 +185,19 @@ class _Run:
             and (spec.to_ts is None or file.first_ts < spec.to_ts)
         ]
 
+    def _span(self, file: ArchivedFile) -> int:
+        """Its seqs that are asked for."""
+        spec = self._spec
+        last = file.last_seq if spec.to_seq is None else min(file.last_seq, spec.to_seq)
+        return last - max(file.first_seq, spec.from_seq) + 1
+
     def _present(self, client: Client) -> DataFrame | None:
         """The seqs of this archive's topic that the target has."""
         try:
             self._looked_seq = client.topic(self._spec.into).head_seq
         except TopicNotFound:
+            return None
+        if not self._looked_seq:
             return None
         options = {"url": self._spec.server.url, "subscribe": self._spec.into, "onDataLoss": "warn"}
         options |= {"includeData": "false", "schema": "topics"}
@@ -191,87 +209,60 @@ class _Run:
         # Looked at once: what is appended from now on is ours.
         return found.localCheckpoint()
 
-    def _replay(self, client: Client, files: Sequence[ArchivedFile], present: DataFrame | None) -> None:
+    def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
+        """The selected rows of a file that the target does not have."""
         spec = self._spec
-        rows = archive_files.read_files(self._spark, spec.directory, files, self._state.columns)
-        wanted = rows.where(F.col("seq") >= spec.from_seq)
-        if spec.to_seq is not None:
-            wanted = wanted.where(F.col("seq") <= spec.to_seq)
+        require_file(spec.directory, file)
+        at = max(file.first_seq, spec.from_seq) - 1
+        end = at + self._span(file)
+        found = 0
+        for batch in rows_of(f"{spec.directory}/{file.path}", spec.from_seq, spec.to_seq):
+            last = batch.column("seq")[-1].as_py()
+            found += batch.num_rows
+            wanted = self._wanted(batch)
+            self._selected += wanted.num_rows
+            if wanted.num_rows:
+                yield from self._rows(wanted.filter(pa.array(~present.among(wanted.column("seq").to_numpy()))))
+            self._progress.advance(last - at)
+            at = last
+        self._progress.advance(end - at)
+        is_whole = file.first_seq >= spec.from_seq and (spec.to_seq is None or file.last_seq <= spec.to_seq)
+        if is_whole and found != file.count:
+            raise ArchiveDiffers(f"{spec.directory}/{file.path}", f"{found} records where {file.count} are due")
+
+    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        spec = self._spec
+        times = pc.cast(pc.cast(batch.column("ts"), pa.timestamp("ms", "UTC")), pa.int64())
+        batch = batch.set_column(batch.schema.get_field_index("ts"), "ts", times)
         if spec.from_ts is not None:
-            wanted = wanted.where(F.unix_millis("ts") >= spec.from_ts)
+            batch = batch.filter(pc.greater_equal(batch.column("ts"), spec.from_ts))
         if spec.to_ts is not None:
-            wanted = wanted.where(F.unix_millis("ts") < spec.to_ts)
+            batch = batch.filter(pc.less(batch.column("ts"), spec.to_ts))
         if spec.tag is not None:
-            wanted = wanted.where(F.col("tag") == spec.tag)
-        wanted = wanted.select("seq", F.unix_millis("ts").alias("ts_ms"), "node", "tag", self._meta(), "data")
-        missing = wanted if present is None else wanted.join(present, "seq", "left_anti")
-        table: pa.Table = missing.sort("seq").toArrow()
-        selected = table.num_rows if present is None else wanted.count()
-        if not self._is_filtered():
-            self._require_all(files, selected)
-        self._selected += selected
-        done = 0
-        for chunk in _chunks(table):
-            done += chunk.num_rows
-            self._append(client, chunk)
-            self._progress.advance(chunk.num_rows)
-        self._progress.advance(sum(file.count for file in files) - done)
+            batch = batch.filter(pc.equal(batch.column("tag"), spec.tag))
+        return batch
 
-    def _is_filtered(self) -> bool:
-        spec = self._spec
-        return spec.from_seq > 1 or any(part is not None for part in (spec.to_seq, spec.from_ts, spec.to_ts, spec.tag))
+    def _rows(self, batch: pa.RecordBatch) -> Iterator["_Row"]:
+        """With their origin. A record that was replayed before has its newest origin only."""
+        own = {ARCHIVE: self._state.archive_id, TOPIC: self._topic}
+        columns = (batch.column(name).to_pylist() for name in ("seq", "ts", "node", "tag", "meta", "data"))
+        for seq, ts, node, tag, pairs, data in zip(*columns, strict=True):
+            kept = {name: value for name, value in pairs if name not in ORIGIN} if pairs else {}
+            meta = kept | own | {SEQ: str(seq), TS: str(ts)}
+            yield seq, ts, NewRecord(Raw(data.encode()), tag, node, meta)
 
-    def _require_all(self, files: Sequence[ArchivedFile], selected: int) -> None:
-        due = sum(file.count for file in files)
-        if selected != due:
-            raise ArchiveDiffers(f"{self._spec.directory}/{files[0].path}", f"{selected} records where {due} are due")
-
-    def _meta(self) -> Column:
-        own = F.create_map(
-            F.lit(ARCHIVE),
-            F.lit(self._state.archive_id),
-            F.lit(TOPIC),
-            F.lit(self._topic),
-            F.lit(SEQ),
-            F.col("seq").cast("string"),
-            F.lit(TS),
-            F.unix_millis("ts").cast("string"),
-        )
-        before = F.coalesce(F.col("meta"), F.create_map().cast("map<string,string>"))
-        # A record that was replayed before has its newest origin only.
-        kept = F.map_filter(before, lambda name, _: ~name.isin(ARCHIVE, TOPIC, SEQ, TS))
-        return F.map_concat(kept, own).alias("meta")
-
-    def _append(self, client: Client, chunk: pa.Table) -> None:
-        seqs, times = chunk.column("seq").to_pylist(), chunk.column("ts_ms").to_pylist()
-        batch = chunk.drop_columns(["seq", "ts_ms"]).combine_chunks().to_batches()[0]
-        records = [record for _, record in records_of(batch, self._spec.into)]
-        for part in self._paced(list(zip(seqs, times, records, strict=True))):
-            # A request of a killed job may still be on its way: the same part has the same key.
-            origin = json.encode((self._topic, [seq for seq, _, _ in part]))
-            key = f"replay/{self._state.archive_id}/{xxh3_128_hexdigest(origin)}"
-            body = json.encode([record for _, _, record in part])
-            written = append_missing(client, self._spec.into, body, len(part), key, self._looked_seq)
-            self._appended += written.added
-            self._first_seq = self._first_seq or written.first_seq
-            self._last_seq = written.last_seq or self._last_seq
-
-    def _paced(self, rows: list[tuple[int, int, NewRecord]]) -> Iterator[list[tuple[int, int, NewRecord]]]:
-        """Parts of what fits into one write; with a speed, each when it is due."""
-        part: list[tuple[int, int, NewRecord]] = []
-        size_bytes = 0
-        for row in rows:
-            size = record_size_bytes(row[2])
-            late = part and self._spec.speed is not None and row[1] > part[0][1]
-            if part and (late or size_bytes + size > limits.SPARK_CHUNK_BYTES):
-                self._wait_for(part[0][1])
-                yield part
-                part, size_bytes = [], 0
-            part.append(row)
-            size_bytes += size
-        if part:
-            self._wait_for(part[0][1])
-            yield part
+    def _append(self, client: Client, part: list["_Row"]) -> None:
+        if not part:
+            return
+        self._wait_for(part[0][1])
+        # A request of a killed job may still be on its way: the same part has the same key.
+        origin = json.encode((self._topic, [seq for seq, _, _ in part]))
+        key = f"replay/{self._state.archive_id}/{xxh3_128_hexdigest(origin)}"
+        body = json.encode([record for _, _, record in part])
+        written = append_missing(client, self._spec.into, body, len(part), key, self._looked_seq)
+        self._appended += written.added
+        self._first_seq = self._first_seq or written.first_seq
+        self._last_seq = written.last_seq or self._last_seq
 
     def _wait_for(self, ts: int) -> None:
         if self._spec.speed is None:
@@ -284,18 +275,51 @@ class _Run:
             self._pause_s((due_ms - now_ms) / 1000)
 
 
-def _steps(files: Sequence[ArchivedFile]) -> Iterator[list[ArchivedFile]]:
-    """Files that follow each other, together not much more than `STEP_RECORDS`."""
-    step: list[ArchivedFile] = []
-    for file in files:
-        if step and sum(member.count for member in step) + file.count > STEP_RECORDS:
-            yield step
-            step = []
-        step.append(file)
-    if step:
-        yield step
+_Row = tuple[int, int, NewRecord]
+"""Seq and time in the archive, and the record to append."""
 
 
-def _chunks(table: pa.Table) -> Iterator[pa.Table]:
-    for start in range(0, table.num_rows, CHUNK_RECORDS):
-        yield table.slice(start, CHUNK_RECORDS)
+class _Chunk:
+    """Gathers what fits into one write; with a speed, what happened at one time."""
+
+    def __init__(self, timed: bool) -> None:
+        self._timed = timed
+        self._rows: list[_Row] = []
+        self._size_bytes = 0
+
+    def add(self, row: _Row) -> list[_Row] | None:
+        """What is to be written before this row."""
+        size_bytes = record_size_bytes(row[2])
+        rows = self._rows
+        is_full = rows and (
+            len(rows) >= limits.SPARK_CHUNK_RECORDS
+            or self._size_bytes + size_bytes > limits.SPARK_CHUNK_BYTES
+            or (self._timed and row[1] > rows[0][1])
+        )
+        part = self.rest() if is_full else None
+        self._rows.append(row)
+        self._size_bytes += size_bytes
+        return part
+
+    def rest(self) -> list[_Row]:
+        rows, self._rows, self._size_bytes = self._rows, [], 0
+        return rows
+
+
+class _Present:
+    """Which seqs the target has, asked for by `LOOK_SEQS`."""
+
+    def __init__(self, found: DataFrame | None) -> None:
+        self._found = found
+        self._to_seq = 0
+        self._seqs: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def among(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`seqs` ascend, within a call and from call to call."""
+        if self._found is None:
+            return np.zeros(len(seqs), bool)
+        if seqs[-1] > self._to_seq:
+            self._to_seq = int(max(seqs[0] + LOOK_SEQS, seqs[-1]))
+            between = self._found.where(F.col("seq").between(int(seqs[0]), self._to_seq))
+            self._seqs = between.toArrow().column("seq").to_numpy()
+        return np.isin(seqs, self._seqs)

@@ -8,8 +8,10 @@ from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
 from topics.spark.pipelines.json_paths import json_path
 
-_DURATION = re.compile(r"(?P<count>[0-9]+)(?P<unit>ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(?P<count>[0-9]+)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+# Spark's own words, with or without an s.
+_WORDS = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w"}
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(\.[0-9]+)?)")
 
 DAY_MS = 86_400_000
@@ -89,10 +91,13 @@ class RollupSpec:
 
 
 def duration_ms(text: str, option: str) -> int:
+    """`30s`, or as Spark has it: `30 seconds`."""
     found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise InvalidOption(option, f"{text!r} is no duration; write it as 500ms, 30s, 5m, 1h or 1d")
-    return int(found["count"]) * _UNITS_MS[found["unit"]]
+    unit = found["unit"].lower() if found is not None else ""
+    unit = _WORDS.get(unit.removesuffix("s"), unit)
+    if found is None or unit not in _UNITS_MS:
+        raise InvalidOption(option, f"{text!r} is no duration; write it as 500ms, 30s, 5m, 1h, 1d or '1 hour'")
+    return int(found["count"]) * _UNITS_MS[unit]
 
 
 def field_name(path: str) -> str:

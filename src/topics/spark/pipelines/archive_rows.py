@@ -1,0 +1,52 @@
+"""Rows of one file of an archive, in the order of seqs and in bounded batches, whatever the file is.
+
+Compaction makes files of any size, so nobody holds one: row groups that have none of the wanted seqs are passed over,
+and a batch has `SPARK_BATCH_ROWS` rows at most, and about `SPARK_BATCH_BYTES`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topics import limits
+
+COLUMNS = ("seq", "ts", "node", "tag", "meta", "data")
+
+
+def rows_of(
+    path: str, first_seq: int = 1, last_seq: int | None = None, columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """Those with seqs in [first_seq, last_seq]. `columns` has `seq` among them. Raises `pa.ArrowException` for a page
+    that is not what was written."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        at = file.schema_arrow.get_field_index("seq")
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            if _is_outside(group.column(at), first_seq, last_seq):
+                continue
+            for batch in file.iter_batches(_batch_rows(group), row_groups=[number], columns=list(columns)):
+                kept = _between(batch, first_seq, last_seq)
+                if kept.num_rows:
+                    yield kept
+
+
+def _batch_rows(group: Any) -> int:
+    fitting = limits.SPARK_BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+    return max(1, min(limits.SPARK_BATCH_ROWS, int(fitting)))
+
+
+def _is_outside(seqs: Any, first_seq: int, last_seq: int | None) -> bool:
+    found = seqs.statistics
+    if found is None or not found.has_min_max:
+        return False
+    return bool(found.max < first_seq or (last_seq is not None and found.min > last_seq))
+
+
+def _between(batch: pa.RecordBatch, first_seq: int, last_seq: int | None) -> pa.RecordBatch:
+    seqs = batch.column("seq").to_numpy()
+    start = int(np.searchsorted(seqs, first_seq))
+    end = len(seqs) if last_seq is None else int(np.searchsorted(seqs, last_seq + 1))
+    return batch.slice(start, max(end - start, 0))
