@@ -1,4 +1,4 @@
-"""The documentation as a site with search: `sphinx-build -W docs site`. It needs no network, and neither do its readers.
+"""The documentation as a site with search: `sphinx-build -W docs site`. Neither it nor its readers need a network.
 
 The pages are the Markdown files that hosting sites show as well, so nothing here may need a syntax of its own. Why
 Sphinx: docs/adr/0039-the-documentation-site.md.
@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
+
 from topics.version import VERSION
 
 project = "topics"

@@ -3,9 +3,9 @@
     python scripts/reference_tables.py            # after a change of any of them
     python scripts/reference_tables.py --check    # exits with 1 if a table is not what the code says
 
-A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. What a setting means is written in its table and kept;
-a setting without a meaning is refused. Everything else comes from the code: names and defaults, the help texts of a real
-scrape, the docstrings of errors, the help of the command line.
+A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. What a setting means is written in its table and
+kept; a setting without a meaning is refused. Everything else comes from the code: names and defaults, the help texts of
+a real scrape, the docstrings of errors, the help of the command line.
 """
 
 import argparse
@@ -42,7 +42,9 @@ def settings(before: str) -> str:
     known = [each for each in describe_settings({}, {}) if each.name != NOT_OURS]
     missing = [each.name for each in known if each.name not in meanings]
     if missing:
-        sys.exit(f"say in {DOCS / TABLES['settings']} what {', '.join(missing)} means: add a row by hand, then run this")
+        sys.exit(
+            f"say in {DOCS / TABLES['settings']} what {', '.join(missing)} means: add a row by hand, then run this"
+        )
     order = {name: place for place, name in enumerate(meanings)}
     known.sort(key=lambda each: order[each.name])
     rows = (
@@ -62,7 +64,7 @@ def _scraped() -> Iterator[tuple[str, str, str]]:
         with server.client() as client:
             client.create("jobs", type="queue", durable=True)
             client.append("jobs", 1)
-            client.create_router("copy", "orders", "copies")
+            client.put_router("copy", "orders", "copies")
             client.append("orders", 1)
             client.set_cursor("orders", "reader", 0)
         with urlopen(f"{server.url}/v0/metrics") as reply:

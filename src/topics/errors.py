@@ -37,7 +37,7 @@ class TopicsError(Exception):
 
 
 class InvalidRequest(TopicsError):
-    """A field is missing, of the wrong type or out of range. Correct the named field and send it again."""
+    """A field is missing, of the wrong type or out of range. Correct `detail.field`, or what the message names."""
 
     code = "invalid_request"
 
@@ -47,7 +47,7 @@ class InvalidRequest(TopicsError):
 
 
 class BatchTooLarge(TopicsError):
-    """More entries than one request may carry. Split it into several requests."""
+    """More entries than one request may carry. Split it into several requests; `detail.max` fit into one."""
 
     code = "batch_too_large"
 
@@ -65,8 +65,9 @@ class Unauthorized(TopicsError):
 
 
 class Forbidden(TopicsError):
-    """The key is known but lacks the scope, or the name is outside its prefixes: use another key. Or a web page of
-    another site has made the request: the message names the setting that allows it."""
+    """The key lacks `detail.scope`, or `detail.name` is outside its prefixes: use another key. On a server without
+    keys, a web page of another site made the request (`detail.origin`), or `detail.host` is not one of this server's
+    names: the message says which setting allows it."""
 
     code = "forbidden"
 
@@ -131,13 +132,15 @@ class UpgradeRequired(TopicsError):
 
 
 class TopicExistsIncompatible(TopicsError):
-    """The topic exists and the change asked for is not possible in place. Delete it first, or use another name."""
+    """The type of a topic and the ends of a router never change, and a topic takes copies from one source only
+    (`detail.reason`). Delete it first, or use another name."""
 
     code = "topic_exists_incompatible"
 
 
 class RouterCycle(TopicsError):
-    """The router would lead records back to where they came from. Leave it out, or set `allow_cycle`."""
+    """The router would lead records back to where they came from; `detail.cycle` is the way. Leave it out, or set
+    `allow_cycle`."""
 
     code = "router_cycle"
 
@@ -161,8 +164,8 @@ class TopicNotEmpty(TopicsError):
 
 
 class ProducerDiffers(TopicsError):
-    """A record comes again under its producer's number, and is another one. Numbers are for repeating the very same
-    records in the very same order; give what is different another producer."""
+    """A retry has different data: the topic already has another record under this producer's number. Repeat the same
+    records in the same order, or write as another producer."""
 
     code = "producer_differs"
 
@@ -186,7 +189,7 @@ class NotAQueue(TopicsError):
 
 
 class PayloadTooLarge(TopicsError):
-    """The body is larger than this server reads. Send smaller batches or raise TOPICS_MAX_BODY_BYTES."""
+    """The body is larger than `detail.limit_bytes`. Send smaller batches, or raise `TOPICS_MAX_BODY_BYTES`."""
 
     code = "payload_too_large"
 
@@ -216,7 +219,8 @@ class TopicFull(TopicsError):
 
 
 class Throttled(TopicsError):
-    """The server sheds load, or a resource cap is reached. Wait for `Retry-After`, then retry."""
+    """A limit is reached (`detail.limit`, `detail.max`), or, without these, the disk does not keep up. Wait for
+    `Retry-After`, then retry. For the disk, `disable_backpressure` waits in the request instead."""
 
     code = "throttled"
     retry_after_s: int = 0

@@ -185,7 +185,7 @@ class ServerMetrics:
         yield Family(
             "topics_lost_records_total",
             "counter",
-            "Records lost since the start: evicted by a cap, expired by a TTL, or not to be had after a crash.",
+            "Records lost since the start: evicted by a cap, expired by a TTL, or gone after a crash.",
             [("", (("reason", reason.value),), state.lost_total.get(reason, 0)) for reason in _LOSSES],
         )
 
@@ -247,7 +247,7 @@ _TOPIC_GAUGES = {
     "topics_topic_bytes_live": "Live record bytes per topic.",
     "topics_topic_queue_ready": "Claimable jobs per queue.",
     "topics_topic_queue_in_flight": "Leased jobs per queue.",
-    "topics_topic_queue_dead_lettered": "Jobs moved away, ever.",
+    "topics_topic_queue_dead_lettered": "Jobs ever moved to the dead-letter topic.",
 }
 
 
@@ -283,7 +283,7 @@ class _CursorLags:
 def _process_families(process: ProcessMetrics) -> Iterable[Family]:
     yield from _optional("topics_memory_bytes", "Resident memory of the process.", process.memory_bytes)
     yield from _optional("topics_open_files", "Open file descriptors.", process.open_files)
-    yield from _optional("topics_open_files_max", "How many the process may open.", process.open_files_max)
+    yield from _optional("topics_open_files_max", "How many it may open.", process.open_files_max)
     yield from _optional("topics_disk_free_bytes", "Room on the disk of the data directory.", process.disk_free_bytes)
     yield Family(
         "topics_loop_lag_ms",
@@ -296,10 +296,14 @@ def _process_families(process: ProcessMetrics) -> Iterable[Family]:
         "topics_checkpoint_failures_total", "Checkpoints the disk refused.", process.checkpoint_failures_total
     )
     yield _counter("topics_checkpoint_ms_total", "Milliseconds spent on checkpoints.", process.checkpoint_ms_total)
-    yield from _optional("topics_checkpoint_last_ms", "How long the last one took.", process.checkpoint_last_ms)
-    yield from _optional("topics_checkpoint_last_ts", "When it was done, in ms since 1970.", process.checkpoint_last_ts)
-    yield from _optional("topics_recovery_ms", "How long the recovery at the start took.", process.recovery_ms)
-    yield from _optional("topics_recovery_lost_seqs", "Seqs it found lost.", process.recovery_lost_seqs)
+    yield from _optional(
+        "topics_checkpoint_last_ms", "How long the last checkpoint took, in milliseconds.", process.checkpoint_last_ms
+    )
+    yield from _optional(
+        "topics_checkpoint_last_ts", "When the last one was done, in ms since 1970.", process.checkpoint_last_ts
+    )
+    yield from _optional("topics_recovery_ms", "How long the recovery at the start took, in ms.", process.recovery_ms)
+    yield from _optional("topics_recovery_lost_seqs", "Seqs that the recovery found lost.", process.recovery_lost_seqs)
 
 
 def _route_families(routes: Mapping[tuple[str, str], RouteTimings]) -> Iterable[Family]:
@@ -337,7 +341,9 @@ def _wal_families(wal: WalMetrics) -> Iterable[Family]:
     yield _counter("topics_wal_submit_full_total", "Writes that met a full queue.", wal.submit_full_total)
     yield _gauge("topics_wal_read_only", "1 when a failed disk stopped a WAL shard.", wal.read_only)
     yield _gauge("topics_unsealed_bytes", "Memory of records that wait to become segments.", wal.unsealed_bytes)
-    yield _gauge("topics_unsealed_bytes_max", "Beyond this, writes are refused or wait.", wal.unsealed_bytes_max)
+    yield _gauge(
+        "topics_unsealed_bytes_max", "Budget for it; beyond this, writes are refused or wait.", wal.unsealed_bytes_max
+    )
     yield Family(
         "topics_wal_fsync_latency_us",
         "histogram",
