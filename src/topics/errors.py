@@ -63,6 +63,11 @@ class Unauthorized(TopicsError):
 
     code = "unauthorized"
 
+    @classmethod
+    def revoked(cls) -> Self:
+        """For what was open, or waited, when its key went."""
+        return cls("the API key was removed, or its rights were changed, while this was under way")
+
 
 class Forbidden(TopicsError):
     """The key lacks `detail.scope`, or `detail.name` is outside its prefixes: use another key. On a server without

@@ -273,6 +273,10 @@ TICKETS_LEFT_BEHIND_MIN = 64  # below this many, dead queue entries are not wort
 # A file of settings
 SETTINGS_FILE_BYTES_MAX = 1 << 20
 
+# A file of keys. A request's key is compared with each of them
+KEYS_FILE_BYTES_MAX = 1 << 20
+KEYS_FILE_KEYS_MAX = 1000
+
 # How the process is
 VITALS_INTERVAL_S = 2.0
 REFUSALS_INTERVAL_S = 60.0  # a line of the log with the counts, if there were any

@@ -20,7 +20,15 @@ TABLE_IN = "the table of docs/architecture.md"
 MAY_READ_TIME = ("clock.py", "bench/")
 # Turn a time they were given into another form, and do not ask what time it is.
 MAY_SHOW_TIMES = ("cli/", "spark/pushdown.py", "spark/json_times.py", "spark/option_values.py")
-MAY_OPEN_FILES = ("storage/fs.py", "server/port_file.py", "bench/", "cli/", "spark/", "testing/running_server.py")
+MAY_OPEN_FILES = (
+    "storage/fs.py",
+    "server/port_file.py",
+    "server/key_file.py",
+    "bench/",
+    "cli/",
+    "spark/",
+    "testing/running_server.py",
+)
 MAY_USE_SOCKETS = ("api/protocol.py", "api/connections.py", "api/channel.py", "server/", "bench/", "client/")
 MAY_SPEAK_WEBSOCKET = ("api/websocket.py", "api/handlers/websocket.py")
 FACE = "client"  # what the package offers under its own name: from topics import Client

@@ -15,7 +15,7 @@ from msgspec.json import encode
 from topics.api.auth import ANYBODY, Key, KeyStore
 from topics.api.call import Call
 from topics.api.error_mapping import is_internal, render_error, render_internal_error
-from topics.api.http import JSON, Request, Response, Waiting
+from topics.api.http import JSON, HandOver, Request, Response, Waiting
 from topics.api.query import Query
 from topics.api.quotas import InFlight
 from topics.api.readiness import Phase, Readiness
@@ -25,7 +25,7 @@ from topics.api.sites import Sites
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.engine.journal import Busy
-from topics.errors import MethodNotAllowed, TopicsError
+from topics.errors import MethodNotAllowed, TopicsError, Unauthorized
 
 log = logging.getLogger("topics.api")
 
@@ -145,6 +145,7 @@ class ApiApplication:
         key = ANYBODY
         if self._has_keys:
             key = self._key_for(route, request)
+            request.key_digest = key.digest
             if name and route.names_what_a_key_may_touch:
                 key.require_name(name)
             self._in_flight.check(key)
@@ -181,6 +182,10 @@ class ApiApplication:
             response = self._refusal(call.request, error)
         except Exception:
             response = self._failure(call.request)
+        if isinstance(response, HandOver) and not self._keys.admits(call.key):
+            # The key went while the stream was waited for.
+            response.owner.closed()
+            response = self._refusal(call.request, Unauthorized.revoked())
         return self._finished(route, call, response)
 
     def _finished(self, route: Route, call: Call, response: Response) -> Response:

@@ -1,14 +1,18 @@
 """Who may do what: API keys, their scopes and the name prefixes they are limited to.
 
+Some are fixed for the life of the process (TOPICS_API_KEYS), some are those of a file that may be read again.
+
 Keys are kept as SHA-256 digests only. A presented token is hashed and compared with every key's
 digest in constant time, without stopping at a match.
 """
 
 import hashlib
 import hmac
+import re
 from enum import IntFlag
 from typing import NamedTuple
 
+from topics import limits
 from topics.errors import ConfigurationError, Forbidden, Unauthorized
 from topics.model.config import TopicConfigPatch
 
@@ -33,6 +37,7 @@ _SCOPES = {
     "a": Scope.ADMIN,
     "rw": Scope.READ | Scope.WRITE,
 }
+_HASHED = re.compile(r"sha256:([0-9a-fA-F]{64})(?::(.*))?")
 
 
 class Key(NamedTuple):
@@ -77,13 +82,33 @@ ANYBODY = Key(b"", Scope.ALL, ("",))
 class KeyStore:
     """The configured keys; without any, everybody may do everything (development)."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "fixed")
 
-    def __init__(self, keys: tuple[Key, ...] = ()) -> None:
-        self._keys = keys
+    def __init__(self, fixed: tuple[Key, ...] = (), of_file: tuple[Key, ...] = ()) -> None:
+        self.fixed = fixed
+        self._keys = self._joined(of_file)
+
+    def replace(self, of_file: tuple[Key, ...]) -> frozenset[bytes]:
+        """Takes these instead of the keys of the file. Returns the digests of those that are gone or may now do
+        something else: whatever they have open was allowed to somebody who is no more."""
+        before, self._keys = self._keys, self._joined(of_file)
+        return frozenset(key.digest for key in set(before) - set(self._keys))
+
+    def _joined(self, of_file: tuple[Key, ...]) -> tuple[Key, ...]:
+        digests = {key.digest for key in self.fixed}
+        for number, key in enumerate(of_file, 1):
+            if key.digest in digests:
+                raise ConfigurationError(
+                    f"key {number} of TOPICS_API_KEYS_FILE is also in TOPICS_API_KEYS: leave it out of one of them"
+                )
+        return self.fixed + of_file
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def admits(self, key: Key) -> bool:
+        """Whether a key that was found earlier may still do what it could."""
+        return key is ANYBODY or key in self._keys
 
     def authenticate(self, authorization: bytes | None) -> Key:
         """The key of an Authorization header; `ANYBODY` when no keys are configured."""
@@ -106,26 +131,56 @@ class KeyStore:
         return found
 
 
-def parse_keys(text: str) -> KeyStore:
+def parse_keys(text: str) -> tuple[Key, ...]:
     """Reads TOPICS_API_KEYS: `key[:scopes[:prefixes]]`, comma-separated. Anything odd refuses to start."""
     keys: list[Key] = []
     for number, entry in enumerate((part.strip() for part in text.split(",")), 1):
         if not entry:
             continue
         secret, _, rest = entry.partition(":")
-        scopes, _, prefixes = rest.partition(":")
         if not secret:
             raise ConfigurationError(f"TOPICS_API_KEYS: entry {number} has no key before its first ':'")
         digest = hashlib.sha256(secret.encode()).digest()
         if any(key.digest == digest for key in keys):
             raise ConfigurationError(f"TOPICS_API_KEYS: entry {number} repeats the key of an earlier entry")
-        keys.append(Key(digest, _parse_scopes(scopes, number), _parse_prefixes(prefixes, number)))
+        keys.append(_parse_rights(digest, rest, f"TOPICS_API_KEYS: entry {number}"))
     if text.strip() and not keys:
         raise ConfigurationError("TOPICS_API_KEYS is set but holds no key")
-    return KeyStore(tuple(keys))
+    return tuple(keys)
 
 
-def _parse_scopes(text: str, number: int) -> Scope:
+def parse_hashed_keys(text: str, path: str) -> tuple[Key, ...]:
+    """Reads the text of a file of keys: a line `sha256:<64 hex digits>[:scopes[:prefixes]]` for each; empty lines and
+    those that begin with # are for people. Anything odd is refused, by its line."""
+    keys: dict[bytes, Key] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        where = f"{path}: line {number}"
+        match = _HASHED.fullmatch(entry)
+        if match is None:
+            # The line is not in this message: it may be a key that was not hashed.
+            raise ConfigurationError(
+                f"{where} is not sha256:<64 hex digits>[:scopes[:prefixes]]; `topics keys generate` prints such a line"
+            )
+        digest = bytes.fromhex(match[1])
+        if digest in keys:
+            raise ConfigurationError(f"{where} repeats the key of an earlier line")
+        keys[digest] = _parse_rights(digest, match[2] or "", where)
+    if not keys:
+        raise ConfigurationError(f"{path} holds no key: without one, nobody could do anything here")
+    if len(keys) > limits.KEYS_FILE_KEYS_MAX:
+        raise ConfigurationError(f"{path} holds {len(keys)} keys; at most {limits.KEYS_FILE_KEYS_MAX} are allowed")
+    return tuple(keys.values())
+
+
+def _parse_rights(digest: bytes, text: str, where: str) -> Key:
+    scopes, _, prefixes = text.partition(":")
+    return Key(digest, _parse_scopes(scopes, where), _parse_prefixes(prefixes, where))
+
+
+def _parse_scopes(text: str, where: str) -> Scope:
     if not text:
         return Scope.ALL
     scopes = Scope.NONE
@@ -133,19 +188,17 @@ def _parse_scopes(text: str, number: int) -> Scope:
         scope = _SCOPES.get(name.strip().lower())
         if scope is None:
             # The entry's secret is not in this message, and neither is anything that follows it.
-            raise ConfigurationError(
-                f"TOPICS_API_KEYS: entry {number} has an unknown scope; use read, write, delete, admin joined by +"
-            )
+            raise ConfigurationError(f"{where} has an unknown scope; use read, write, delete, admin joined by +")
         scopes |= scope
     return scopes
 
 
-def _parse_prefixes(text: str, number: int) -> tuple[str, ...]:
+def _parse_prefixes(text: str, where: str) -> tuple[str, ...]:
     """No prefixes at all mean every name. One empty prefix would, too, and nobody can tell whether it should."""
     prefixes = tuple(text.split("|"))
     if text and not all(prefix.strip() for prefix in prefixes):
         raise ConfigurationError(
-            f"TOPICS_API_KEYS: entry {number} has an empty name prefix, which would allow every name; "
+            f"{where} has an empty name prefix, which would allow every name; "
             "put a prefix on both sides of each |, or leave the prefixes out"
         )
     return prefixes

@@ -19,6 +19,7 @@ from topics.api.connections import NEVER_NS, Connections
 from topics.api.encoding import CHUNK_END, CHUNK_SIZE, LAST_CHUNK
 from topics.api.http import Channel, ChannelOwner
 from topics.clock import Clock
+from topics.errors import ShuttingDown, TopicsError, Unauthorized
 
 OPEN: Final = 0
 CLOSING: Final = 1  # the last bytes are on their way; input is thrown away
@@ -45,7 +46,7 @@ class _Nobody:
     def opened(self, channel: Channel) -> None: ...
     def received(self, data: bytes) -> None: ...
     def drained(self) -> None: ...
-    def shutting_down(self) -> None: ...
+    def end_with(self, error: TopicsError) -> None: ...
     def closed(self) -> None: ...
 
 
@@ -63,6 +64,7 @@ class ChannelConnection(asyncio.Protocol):
         "_flush_due",
         "_handed_bytes",
         "_input_bytes",
+        "_key_digest",
         "_left_bytes",
         "_overrun_bytes",
         "_owner",
@@ -85,11 +87,13 @@ class ChannelConnection(asyncio.Protocol):
         clock: Clock,
         owner: ChannelOwner,
         wire: Wire,
+        key_digest: bytes,
     ) -> None:
         self._transport = transport
         self._connections = connections
         self._clock = clock
         self._owner = owner
+        self._key_digest = key_digest
         self._chunked = wire is Wire.CHUNKED
         self._upgraded = wire is Wire.UPGRADED
         self._call_soon = asyncio.get_running_loop().call_soon
@@ -234,7 +238,13 @@ class ChannelConnection(asyncio.Protocol):
     def drain(self) -> None:
         if self._state == OPEN and not self._told_to_stop:
             self._told_to_stop = True
-            self._tell(self._owner.shutting_down)
+            self._tell(self._owner.end_with, ShuttingDown("the server is shutting down"))
+
+    def revoke(self, digests: frozenset[bytes]) -> bool:
+        if self._state != OPEN or self._key_digest not in digests:
+            return False
+        self._tell(self._owner.end_with, Unauthorized.revoked())
+        return True
 
     # --- inside
 

@@ -39,6 +39,10 @@ class Connection(Protocol):
         """End now if idle, else after the answer in flight."""
         ...
 
+    def revoke(self, digests: frozenset[bytes]) -> bool:
+        """End if it is open for, or waits for, one of these keys, which may not any more. Returns whether it was."""
+        ...
+
     def abort(self) -> None:
         """End now."""
         ...
@@ -160,6 +164,10 @@ class Connections:
         self._awaited = set(self._open)
         for connection in list(self._open):
             connection.drain()
+
+    def revoke(self, digests: frozenset[bytes]) -> int:
+        """Ends what is open for keys that may not any more; returns how many connections that were."""
+        return sum(connection.revoke(digests) for connection in list(self._open))
 
     async def drained(self, timeout_s: float) -> int:
         """Waits for the connections there were at `drain`, and for answers that later ones are being given.

@@ -22,6 +22,7 @@ class Request(Struct, gc=False):
 
     `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not. `waits`, which the
     application sets: the answer waits for something to happen, and whoever may be gone by then is not to get it.
+    `key_digest`, which it sets too, tells whose key was accepted; empty where none is needed.
     """
 
     method: bytes
@@ -34,6 +35,7 @@ class Request(Struct, gc=False):
     http_1_0: bool = False
     offers_upgrade: bool = False
     waits: bool = False
+    key_digest: bytes = b""
 
 
 class Response(Struct, gc=False):
@@ -139,8 +141,8 @@ class ChannelOwner(Protocol):
         """The client has caught up: the channel is writable again."""
         ...
 
-    def shutting_down(self) -> None:
-        """The server stops: write what has to be said and close. Comes once, at most."""
+    def end_with(self, error: TopicsError) -> None:
+        """The server stops, or the key that opened the connection may not any more: say so and close."""
         ...
 
     def closed(self) -> None:

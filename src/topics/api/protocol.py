@@ -31,6 +31,7 @@ from topics.api.intake import Intake
 from topics.api.packing import GZIPPED, VARY, deflate, handle_packed, is_packed, packs_reply, reply_body
 from topics.api.request_reader import BODY, HEAD, IDLE, STOPPED, RequestReader
 from topics.clock import Clock
+from topics.errors import Unauthorized
 
 OPEN: Final = 0
 LINGERING: Final = 1  # everything is answered and our side is shut; waiting for the client to close
@@ -101,7 +102,7 @@ class HttpProtocol(asyncio.Protocol):
         self._queue: deque[tuple[Request, Response | None, bytes]] = deque()
         self._continue_due = False
         self._blocked = False  # = a task runs, writing is paused or a hand-over is due
-        self._hand_over_due: tuple[HandOver, Wire] | None = None
+        self._hand_over_due: tuple[HandOver, Wire, bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._task_request: Request | None = None
         self._coroutine: Coroutine[Any, Any, Response] | None = None
@@ -176,7 +177,8 @@ class HttpProtocol(asyncio.Protocol):
             return True
         self._drop_work()
         self._state = CLOSED
-        self._expect_drain()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self.deadline_ns = self._clock.monotonic_ns() + _DRAIN_TIMEOUT_NS
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -190,7 +192,8 @@ class HttpProtocol(asyncio.Protocol):
         self._writing_paused = self._blocked = True
         if self._state == OPEN:
             self._intake.pause()
-            self._expect_drain()
+            self._unsent_bytes = self._transport.get_write_buffer_size()
+            self.deadline_ns = self._clock.monotonic_ns() + _DRAIN_TIMEOUT_NS
 
     def resume_writing(self) -> None:
         self._writing_paused = False
@@ -218,6 +221,17 @@ class HttpProtocol(asyncio.Protocol):
     def drain(self) -> None:
         if self._state == OPEN and self._reader.stage == IDLE and not self._blocked:
             self._close()
+
+    def revoke(self, digests: frozenset[bytes]) -> bool:
+        """Refuses what waits for something to happen. What is under way besides was allowed, and is answered."""
+        request = self._task_request
+        if self._state != OPEN or request is None or not request.waits or request.key_digest not in digests:
+            return False
+        self.flush()
+        self._drop_work()
+        refusal = self._application.refuse(Unauthorized.revoked(), request.request_id)
+        self._send(request, refusal, refusal.body, b"", CLOSE)
+        return True
 
     def abort(self) -> None:
         self._state = CLOSED
@@ -378,7 +392,7 @@ class HttpProtocol(asyncio.Protocol):
         self._out.append(head)
         self._out_bytes += len(head)
         if request.method != b"HEAD":
-            self._hand_over_due = (answer, wire)
+            self._hand_over_due = (answer, wire, request.key_digest)
             self._blocked = True
             return
         if not _declined(answer.owner):
@@ -386,7 +400,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._state == OPEN and (connection is CLOSE or self._connections.draining):
             self._close()
 
-    def _hand_over(self, answer: HandOver, wire: Wire) -> None:
+    def _hand_over(self, answer: HandOver, wire: Wire, key_digest: bytes) -> None:
         """Leaves the connection to a channel. Requests behind a stream are dropped, bytes behind an upgrade are not."""
         self._state = HANDED_OVER
         self._hand_over_due = None
@@ -395,7 +409,7 @@ class HttpProtocol(asyncio.Protocol):
         self._out = []
         self._drop_work()
         self._reader.release()
-        channel = ChannelConnection(transport, self._connections, self._clock, answer.owner, wire)
+        channel = ChannelConnection(transport, self._connections, self._clock, answer.owner, wire, key_digest)
         self._connections.replace(self, channel)
         transport.set_protocol(channel)
         self._intake.resume()
@@ -455,10 +469,6 @@ class HttpProtocol(asyncio.Protocol):
             timeout_ns = _HEAD_TIMEOUT_NS if stage == HEAD else _BODY_STALL_TIMEOUT_NS
             self.deadline_ns = max(self._reader.progress_ns, self._last_ns) + timeout_ns
 
-    def _expect_drain(self) -> None:
-        self._unsent_bytes = self._transport.get_write_buffer_size()
-        self.deadline_ns = self._clock.monotonic_ns() + _DRAIN_TIMEOUT_NS
-
     def _close(self) -> None:
         """Ends the connection once everything written has been sent.
 
@@ -472,7 +482,8 @@ class HttpProtocol(asyncio.Protocol):
         self._reader.stop()
         self._queue.clear()
         self._intake.clear()
-        self._expect_drain()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self.deadline_ns = self._clock.monotonic_ns() + _DRAIN_TIMEOUT_NS
         if linger:
             self._state = LINGERING
             self.deadline_ns = self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS

@@ -21,7 +21,7 @@ from topics.delivery.shared_batches import SharedBatch
 from topics.delivery.slow_reader import SlowReader
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
-from topics.errors import InvalidRequest, TopicsError
+from topics.errors import InvalidRequest, ShuttingDown, TopicsError
 from topics.model.gap import Gap
 
 
@@ -93,9 +93,10 @@ class WebSocketConnection:
         self._commands.closed()
         self._release()
 
-    def shutting_down(self) -> None:
-        self._send({"op": "error", "code": "shutting_down", "message": "the server is shutting down"})
-        self._end(CloseCode.GOING_AWAY, "the server is shutting down")
+    def end_with(self, error: TopicsError) -> None:
+        self._send({"op": "error", "code": error.code, "message": error.message})
+        stops = isinstance(error, ShuttingDown)
+        self._end(CloseCode.GOING_AWAY if stops else CloseCode.POLICY_VIOLATION, error.message)
 
     def _on_frame(self, frame: Frame) -> None:
         match frame.opcode:

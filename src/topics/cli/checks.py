@@ -67,7 +67,7 @@ def settings(environment: dict[str, str]) -> Iterator[Finding]:
 
 
 def keys(environment: dict[str, str]) -> Finding:
-    if environment.get("TOPICS_API_KEYS"):
+    if environment.get("TOPICS_API_KEYS") or environment.get("TOPICS_API_KEYS_FILE"):
         return Finding("keys", Level.GOOD, "a server started here asks for a key")
     return Finding(
         "keys",

@@ -1,6 +1,7 @@
-"""`topics keys generate`: a new API key, and the entry of TOPICS_API_KEYS that lets it in."""
+"""`topics keys generate`: a new API key, and what lets it in: an entry of TOPICS_API_KEYS, or a line of a file."""
 
 import argparse
+import hashlib
 import secrets
 
 from topics.cli.output import print_json
@@ -16,7 +17,8 @@ def add_parser(commands: Commands) -> None:
     generate = actions.add_parser(
         "generate",
         help="a new key",
-        description="Prints a new key of 256 random bits, and its entry for TOPICS_API_KEYS of the server.",
+        description="Prints a new key of 256 random bits, and what lets it in: its line for the server's "
+        "TOPICS_API_KEYS_FILE, which has only its hash, and its entry for TOPICS_API_KEYS.",
         epilog=examples(
             "topics keys generate                                        # may do everything",
             "topics keys generate --scopes read+write --prefix tenant42: # two scopes, one tenant",
@@ -32,16 +34,20 @@ def add_parser(commands: Commands) -> None:
 
 def generate_key(args: argparse.Namespace) -> int:
     key = secrets.token_urlsafe(KEY_BYTES)
-    entry = key
+    rights = ""
     if args.scopes or args.prefix:
-        entry += f":{'+'.join(args.scopes)}"
+        rights += f":{'+'.join(args.scopes)}"
     if args.prefix:
-        entry += f":{'|'.join(args.prefix)}"
+        rights += f":{'|'.join(args.prefix)}"
+    entry = key + rights
+    line = f"sha256:{hashlib.sha256(key.encode()).hexdigest()}{rights}"
     if args.json:
-        print_json({"key": key, "entry": entry, "scopes": list(args.scopes or SCOPES), "prefixes": args.prefix})
+        scopes = list(args.scopes or SCOPES)
+        print_json({"key": key, "entry": entry, "file_line": line, "scopes": scopes, "prefixes": args.prefix})
         return 0
     print(f"key:    {key}")
-    print(f"server: add the entry to TOPICS_API_KEYS (with commas in between) and restart\n        {entry}")
+    print(f"server: add the line to the file TOPICS_API_KEYS_FILE names, and send the server SIGHUP\n        {line}")
+    print(f"    or: add the entry to TOPICS_API_KEYS (with commas in between) and restart\n        {entry}")
     print(f"client: export TOPICS_API_KEY={key}")
     return 0
 

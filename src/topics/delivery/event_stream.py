@@ -12,6 +12,7 @@ from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.hub import CallLater
 from topics.delivery.slow_reader import SlowReader
+from topics.errors import ShuttingDown, TopicsError
 
 
 class Outlet(Protocol):
@@ -78,8 +79,11 @@ class EventStream:
         self._outlet = None
         self._release()
 
-    def shutting_down(self) -> None:
-        self.fail(503, "the server is shutting down", retry_after_ms=limits.SHUTDOWN_RETRY_AFTER_MS)
+    def end_with(self, error: TopicsError) -> None:
+        if isinstance(error, ShuttingDown):
+            self.fail(503, error.message, retry_after_ms=limits.SHUTDOWN_RETRY_AFTER_MS)
+        else:
+            self.fail(401, error.message)
 
     def fail(self, code: int, message: str, **detail: object) -> None:
         """Says why, and ends."""

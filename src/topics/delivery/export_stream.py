@@ -77,8 +77,8 @@ class ExportStream:
         if not self._busy:
             self._turn()
 
-    def shutting_down(self) -> None:
-        self._ended = "the server is shutting down"
+    def end_with(self, error: TopicsError) -> None:
+        self._ended = error.message
         if not self._busy:
             self._finish()
 

@@ -15,6 +15,7 @@ from topics.clock import SystemClock
 from topics.errors import ConfigurationError, TopicsError
 from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
+from topics.server.key_file import read_key_file
 from topics.server.log_lines import write_log
 from topics.server.port_file import write_port_file
 from topics.server.service_manager import tell
@@ -50,6 +51,8 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    if settings.keys_file:  # without it, SIGHUP ends the process, as when its terminal goes
+        loop.add_signal_handler(signal.SIGHUP, _read_keys_again, server)
     _warn(settings)
     listener = await _bind(server, loop, descriptors.backlog)
     try:
@@ -165,6 +168,23 @@ def _warn(settings: Settings) -> None:
         )
         if "*" in settings.cors_origins:
             log.warning("TOPICS_CORS_ORIGINS=* without TOPICS_API_KEYS: every web page may do everything here")
+
+
+def _read_keys_again(server: Server) -> None:
+    """What is open for keys that are gone ends. A file that cannot be used changes nothing."""
+    keys = server.settings.keys
+    try:
+        of_file, warnings = read_key_file(server.settings.keys_file)
+        gone = keys.replace(of_file)
+    except ConfigurationError as error:
+        log.error("SIGHUP: the keys stay as they were, because %s", error.message)
+        return
+    for warning in warnings:
+        log.warning("%s", warning)
+    ended = server.connections.revoke(gone)
+    log.info(
+        "SIGHUP: %d keys now; %d were removed or changed, and %d connections with them", len(keys), len(gone), ended
+    )
 
 
 async def _count_refusals(server: Server) -> None:

@@ -16,6 +16,7 @@ from topics import limits
 from topics.api.auth import KeyStore, parse_keys
 from topics.api.sites import parse_hosts, parse_origins
 from topics.errors import ConfigurationError
+from topics.server.key_file import read_key_file
 from topics.wire.unknown_fields import nearest
 
 _DIGITS_MAX = 20
@@ -48,6 +49,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     port: int
     port_file: str
     keys: KeyStore
+    keys_file: str
     allow_insecure_no_auth: bool
     probe_auth: bool
     cors_origins: tuple[str, ...]
@@ -175,7 +177,7 @@ def read_settings(
 def describe_settings(environment: MutableMapping[str, str], file: Mapping[str, str]) -> list[Described]:
     """Every setting, in the order they are read. Of keys, only how many there are."""
     env = _joined(environment, file)
-    keys = len(_read(env, environment, False, file).keys)
+    keys = len(_read(env, environment, False, file).keys.fixed)
     env.effective["TOPICS_API_KEYS"] = f"{keys} key{'' if keys == 1 else 's'}" if keys else ""
     return [Described(name, value, env.source(name)) for name, value in env.effective.items()]
 
@@ -189,11 +191,15 @@ def _joined(values: MutableMapping[str, str], file: Mapping[str, str]) -> _Envir
 
 def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, file: Mapping[str, str]) -> Settings:
     host, port = _read_address(env)
+    fixed_keys = parse_keys(values.pop("TOPICS_API_KEYS", ""))
+    keys_file = env.text("TOPICS_API_KEYS_FILE", "")
+    file_keys, key_warnings = read_key_file(keys_file) if keys_file else ((), [])
     settings = Settings(
         host=host,
         port=port,
         port_file=env.text("TOPICS_PORT_FILE", ""),
-        keys=parse_keys(values.pop("TOPICS_API_KEYS", "")),
+        keys=KeyStore(fixed_keys, file_keys),
+        keys_file=keys_file,
         allow_insecure_no_auth=env.boolean("TOPICS_ALLOW_INSECURE_NO_AUTH"),
         probe_auth=env.boolean("TOPICS_PROBE_AUTH"),
         cors_origins=parse_origins(env.text("TOPICS_CORS_ORIGINS", "")),
@@ -228,7 +234,7 @@ def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, fil
         ),
         inflight_per_key_max=env.number("TOPICS_MAX_INFLIGHT_PER_KEY", limits.INFLIGHT_PER_KEY_MAX, 0),
         total_bytes_max=env.number("TOPICS_MAX_TOTAL_BYTES", limits.TOTAL_BYTES_MAX, 0),
-        warnings=(*env.warnings, *env.unknown()),
+        warnings=(*env.warnings, *key_warnings, *env.unknown()),
     )
     unknown = [sentence for sentence in env.unknown() if strict or sentence.partition(" ")[0] in file]
     if unknown:
@@ -237,8 +243,8 @@ def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, fil
         require_host(settings.host)
         raise ConfigurationError(
             f"TOPICS_HOST={settings.host} is reachable from other machines and no API keys are set: anybody could "
-            "read and delete everything. Set TOPICS_API_KEYS, bind to 127.0.0.1, or, only in a private network, "
-            "set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
+            "read and delete everything. Set TOPICS_API_KEYS or TOPICS_API_KEYS_FILE, bind to 127.0.0.1, or, only in a "
+            "private network, set TOPICS_ALLOW_INSECURE_NO_AUTH=1"
         )
     return settings
 

@@ -12,6 +12,7 @@ from topics.errors import (
     InvalidRequest,
     PayloadTooLarge,
     TopicsError,
+    Unauthorized,
     UnsupportedMediaType,
     UriTooLong,
 )
@@ -20,6 +21,7 @@ from topics.testing.fake_clock import FakeClock
 DATE = b"date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
 STATUS: dict[type[TopicsError], int] = {
     InvalidRequest: 400,
+    Unauthorized: 401,
     PayloadTooLarge: 413,
     UriTooLong: 414,
     UnsupportedMediaType: 415,

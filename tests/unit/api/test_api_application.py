@@ -4,19 +4,20 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from topics.api.application import ApiApplication
-from topics.api.auth import Scope, parse_keys
+from topics.api.auth import KeyStore, Scope, parse_hashed_keys, parse_keys
 from topics.api.call import Call
-from topics.api.http import Request, Response, Waiting
+from topics.api.http import Channel, Request, Response, Streaming, Waiting
 from topics.api.readiness import Phase, Readiness
 from topics.api.routing import Answer, Route, RouteTable
 from topics.api.sites import Sites
 from topics.engine.journal import Busy, Commit
-from topics.errors import InvalidRequest, PayloadTooLarge, StorageFailed, TopicFull
+from topics.errors import InvalidRequest, PayloadTooLarge, StorageFailed, TopicFull, TopicsError
 from topics.storage.errors import CorruptFile
 from topics.testing.fake_clock import FakeClock
 
@@ -35,6 +36,7 @@ class Application:
         origins: tuple[str, ...] = (),
     ) -> None:
         self.clock = FakeClock()
+        self.keys = KeyStore(parse_keys(keys))
         self.readiness = Readiness()
         self.readiness.phase = Phase.READY
         self.behave: Callable[[Call], Answer] = lambda call: Response(200, b'"ok"')
@@ -48,7 +50,7 @@ class Application:
         ]
         self.under_test = ApiApplication(
             RouteTable(routes),
-            parse_keys(keys),
+            self.keys,
             Sites(origins, ("127.0.0.1",), has_keys=bool(keys)),
             self.readiness,
             self.clock,
@@ -347,3 +349,36 @@ def test_every_request_is_logged_at_debug_without_query_and_key(caplog: pytest.L
     assert "request-7 GET /v0/topics 401" in caplog.text
     for secret in ("hidden", "reader", "unknown-token"):
         assert secret not in caplog.text
+
+
+class _Owner:
+    """The owner of a stream that is never opened."""
+
+    ended = 0
+
+    def opened(self, channel: Channel) -> None: ...
+    def received(self, data: bytes) -> None: ...
+    def drained(self) -> None: ...
+    def end_with(self, error: TopicsError) -> None: ...
+
+    def closed(self) -> None:
+        self.ended += 1
+
+
+def test_a_stream_that_was_waited_for_is_not_opened_for_a_key_that_is_gone() -> None:
+    keys = "a" * 64
+    app = Application("fixed")
+    app.keys.replace(parse_hashed_keys(f"sha256:{keys}\nsha256:{sha256(b'reader').hexdigest()}", "keys"))
+    owner = _Owner()
+
+    async def story() -> Response:
+        gate = asyncio.Event()
+        app.behave = lambda call: later(gate, Streaming(200, b"", owner=owner))
+        task = asyncio.ensure_future(waiting(app.answer("GET /v0/topics", "reader")))
+        await asyncio.sleep(0)
+        app.keys.replace(parse_hashed_keys(f"sha256:{keys}", "keys"))
+        gate.set()
+        return await task
+
+    response = asyncio.run(story())
+    assert (response.status, error_of(response)["code"], owner.ended) == (401, "unauthorized", 1)

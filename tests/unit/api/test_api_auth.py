@@ -4,12 +4,13 @@ import hashlib
 
 import pytest
 
-from topics.api.auth import ANYBODY, Key, KeyStore, Scope, parse_keys
+from topics import limits
+from topics.api.auth import ANYBODY, Key, KeyStore, Scope, parse_hashed_keys, parse_keys
 from topics.errors import ConfigurationError, Forbidden, Unauthorized
 
 
 def key_for(entry: str, secret: bytes = b"k") -> Key:
-    return parse_keys(entry).authenticate(b"Bearer " + secret)
+    return KeyStore(parse_keys(entry)).authenticate(b"Bearer " + secret)
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,14 @@ def test_an_empty_prefix_beside_others_refuses_to_start_instead_of_allowing_ever
 
 
 def test_entries_are_separated_by_commas_and_blanks_do_not_count() -> None:
-    store = parse_keys(" one:read , two:write,, ")
+    store = KeyStore(parse_keys(" one:read , two:write,, "))
     assert store.authenticate(b"Bearer one").scopes is Scope.READ
     assert store.authenticate(b"Bearer two").scopes is Scope.WRITE
 
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_no_keys_let_everybody_do_everything(text: str) -> None:
-    store = parse_keys(text)
+    store = KeyStore(parse_keys(text))
     assert not store
     assert store.authenticate(None) is ANYBODY
     assert store.authenticate(b"Bearer whatever") is ANYBODY
@@ -73,7 +74,7 @@ def test_a_refusal_to_start_shows_no_secret(text: str) -> None:
 
 @pytest.mark.parametrize("header", [b"Bearer k", b"bearer k", b"BEARER   k  "])
 def test_the_scheme_may_be_written_in_any_case(header: bytes) -> None:
-    assert parse_keys("k:read").authenticate(header).scopes is Scope.READ
+    assert KeyStore(parse_keys("k:read")).authenticate(header).scopes is Scope.READ
 
 
 @pytest.mark.parametrize(
@@ -81,17 +82,17 @@ def test_the_scheme_may_be_written_in_any_case(header: bytes) -> None:
 )
 def test_anything_but_a_known_key_is_refused(header: bytes | None) -> None:
     with pytest.raises(Unauthorized) as refused:
-        parse_keys("k:read").authenticate(header)
+        KeyStore(parse_keys("k:read")).authenticate(header)
     assert "k2" not in refused.value.message
 
 
 def test_a_token_that_is_not_utf_8_is_just_unknown() -> None:
     with pytest.raises(Unauthorized):
-        parse_keys("k").authenticate(b"Bearer \xff\xfe")
+        KeyStore(parse_keys("k")).authenticate(b"Bearer \xff\xfe")
 
 
 def test_a_key_outside_ascii_works() -> None:
-    assert parse_keys("schlüssel").authenticate("Bearer schlüssel".encode()).scopes is Scope.ALL
+    assert KeyStore(parse_keys("schlüssel")).authenticate("Bearer schlüssel".encode()).scopes is Scope.ALL
 
 
 def test_only_digests_are_kept() -> None:
@@ -132,4 +133,69 @@ def test_names_outside_every_prefix_are_not(name: str) -> None:
 
 def test_a_store_without_keys_is_false() -> None:
     assert not KeyStore()
-    assert parse_keys("k")
+    assert KeyStore(parse_keys("k"))
+
+
+# Keys of a file, which may be read again
+
+
+def line(secret: str, rights: str = "") -> str:
+    return f"sha256:{hashlib.sha256(secret.encode()).hexdigest()}{rights}"
+
+
+def hashed(*lines: str) -> tuple[Key, ...]:
+    return parse_hashed_keys("\n".join(lines), "keys")
+
+
+def test_a_file_has_a_line_for_each_key_and_others_for_people() -> None:
+    store = KeyStore((), hashed("# the dashboard", line("one", ":read:t42:|shared."), "", f"  {line('two')}  "))
+    assert store.authenticate(b"Bearer one") == (hashlib.sha256(b"one").digest(), Scope.READ, ("t42:", "shared."))
+    assert store.authenticate(b"Bearer two").scopes is Scope.ALL
+
+
+def test_the_hash_of_a_key_is_no_key() -> None:
+    store = KeyStore((), hashed(line("one")))
+    for token in (line("one"), line("one").removeprefix("sha256:")):
+        with pytest.raises(Unauthorized):
+            store.authenticate(f"Bearer {token}".encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("hunter2:read", "keys: line 1 is not sha256:"),
+        ("sha256:hunter2", "keys: line 1 is not sha256:"),
+        (f"{line('a')} # hunter2", "keys: line 1 is not sha256:"),
+        (f"{line('a')}\n\n{line('b', ':reed')}", "keys: line 3 has an unknown scope"),
+        (line("a", "::x|"), "keys: line 1 has an empty name prefix"),
+        (f"{line('a')}\n{line('a', ':read')}", "keys: line 2 repeats the key"),
+        ("", "keys holds no key"),
+        ("# nothing\n", "keys holds no key"),
+        ("\n".join(line(str(n)) for n in range(limits.KEYS_FILE_KEYS_MAX + 1)), "keys holds 1001 keys"),
+    ],
+)
+def test_a_file_with_anything_odd_is_refused_by_its_line_without_showing_it(text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse_hashed_keys(text, "keys")
+    assert refused.value.message.startswith(told)
+    assert "hunter" not in refused.value.message
+
+
+def test_new_keys_of_the_file_replace_its_old_ones_and_leave_the_fixed() -> None:
+    store = KeyStore(parse_keys("fixed"), hashed(line("kept"), line("less", ":rw"), line("gone")))
+    kept = store.authenticate(b"Bearer kept")
+    gone = store.replace(hashed(line("kept"), line("less", ":read"), line("new")))
+    assert gone == {hashlib.sha256(secret).digest() for secret in (b"less", b"gone")}
+    for secret in (b"fixed", b"kept", b"less", b"new"):
+        store.authenticate(b"Bearer " + secret)
+    with pytest.raises(Unauthorized):
+        store.authenticate(b"Bearer gone")
+    assert store.admits(kept)
+    assert not store.admits(hashed(line("gone"))[0])
+
+
+def test_a_key_in_both_places_is_refused_and_changes_nothing() -> None:
+    store = KeyStore(parse_keys("fixed"), hashed(line("one")))
+    with pytest.raises(ConfigurationError, match="key 2 of TOPICS_API_KEYS_FILE is also in TOPICS_API_KEYS"):
+        store.replace(hashed(line("two"), line("fixed")))
+    store.authenticate(b"Bearer one")

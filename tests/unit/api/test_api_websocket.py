@@ -18,7 +18,7 @@ from topics.api.auth import ANYBODY, Key, Scope
 from topics.api.handlers.websocket import check_handshake
 from topics.api.http import Request
 from topics.api.websocket import WebSocketConnection
-from topics.errors import InvalidRequest, StorageFailed, Throttled
+from topics.errors import InvalidRequest, ShuttingDown, StorageFailed, Throttled, Unauthorized
 
 MESSAGE_BYTES_MAX = 1000
 
@@ -466,10 +466,19 @@ def test_a_close_is_answered_with_the_same_code() -> None:
 
 def test_the_server_says_that_it_stops() -> None:
     stage = Stage()
-    stage.connection.shutting_down()
+    stage.connection.end_with(ShuttingDown("the server is shutting down"))
     error, close = stage.events()
     assert json.loads(bytes(error.data))["code"] == "shutting_down"
     assert (close.opcode, stage.close_code) == (Opcode.CLOSE, CloseCode.GOING_AWAY)
+    assert stage.channel.closed
+
+
+def test_the_server_says_that_the_key_is_gone() -> None:
+    stage = Stage()
+    stage.connection.end_with(Unauthorized.revoked())
+    error, close = stage.events()
+    assert json.loads(bytes(error.data))["code"] == "unauthorized"
+    assert (close.opcode, stage.close_code) == (Opcode.CLOSE, CloseCode.POLICY_VIOLATION)
     assert stage.channel.closed
 
 

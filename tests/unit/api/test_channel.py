@@ -14,6 +14,7 @@ from test_protocol import turns
 from topics import limits
 from topics.api.connections import Connections
 from topics.api.http import Channel, Request, Response, Streaming, Upgrade
+from topics.errors import TopicsError, Unauthorized
 from topics.testing.fake_clock import FakeClock
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -55,8 +56,8 @@ class Owner:
     def drained(self) -> None:
         self._note("drained")
 
-    def shutting_down(self) -> None:
-        self._note("shutting_down")
+    def end_with(self, error: TopicsError) -> None:
+        self._note("revoked" if isinstance(error, Unauthorized) else "shutting_down")
 
     def closed(self) -> None:
         self._note("closed")
@@ -74,12 +75,14 @@ class HandingOver(RecordingApplication):
         super().__init__()
         self.owner = owner
         self.stream_headers: tuple[tuple[bytes, bytes], ...] = SSE_HEADERS
+        self.key_digest = b""
         self.release = asyncio.Event()
         self.answer = lambda request: (
             self._later(request) if request.path.startswith(b"/later") else self._hand_over(request)
         )
 
     def _hand_over(self, request: Request) -> Response:
+        request.key_digest = self.key_digest
         if request.path.endswith(b"/stream"):
             return Streaming(200, b"", b"text/event-stream", self.stream_headers, owner=self.owner)
         if request.path.endswith(b"/upgrade"):
@@ -700,3 +703,18 @@ async def test_a_lost_channel_is_freed_without_the_garbage_collector() -> None:
             assert canary() is None
     finally:
         gc.enable()
+
+
+@in_loop
+async def test_only_the_owners_of_what_a_key_that_is_gone_has_opened_are_told() -> None:
+    connections = Connections(FakeClock())
+    stream, upgraded, other = Peer(connections), Peer(connections), Peer(connections)
+    for peer, request, digest in ((stream, STREAM, b"a"), (upgraded, OFFER, b"b"), (other, STREAM, b"")):
+        peer.handing_over.key_digest = digest
+        peer.send(request)
+    stream.owner.reactions["revoked"] = stream.channel.close
+    assert connections.revoke(frozenset((b"a", b"b", b"c"))) == 2
+    assert stream.transport.closed
+    assert upgraded.owner.calls == ["opened", "revoked"]
+    assert other.owner.calls == ["opened"]
+    assert connections.revoke(frozenset((b"a",))) == 0

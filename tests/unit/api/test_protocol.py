@@ -8,9 +8,11 @@ import pytest
 from fake_transport import Answer, Client, RecordingApplication, echo, refusal, reply
 
 from topics import limits
+from topics.api.connections import Connections
 from topics.api.http import Request, Response, Waiting
 from topics.engine.journal import Commit
-from topics.errors import InvalidRequest, PayloadTooLarge
+from topics.errors import InvalidRequest, PayloadTooLarge, Unauthorized
+from topics.testing.fake_clock import FakeClock
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -473,3 +475,27 @@ def test_a_large_answer_that_waited_is_packed_by_a_thread() -> None:
         assert b"content-encoding: gzip\r\n" in client.transport.sent
 
     asyncio.run(story())
+
+
+def test_a_poll_of_a_key_that_is_gone_is_refused_and_other_work_is_finished() -> None:
+    async def scenario() -> None:
+        connections = Connections(FakeClock())
+        applications = [WaitingApplication() for _ in range(3)]
+        poll, other_poll, write = (Client(application, connections) for application in applications)
+        for client, path in ((poll, b"/poll"), (other_poll, b"/poll"), (write, b"/wait")):
+            client.send(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % path)
+        for application, digest in zip(applications, (b"gone", b"kept", b"gone"), strict=True):
+            application.requests[0].key_digest = digest
+        await turns()
+        assert connections.revoke(frozenset((b"gone",))) == 1
+        await turns()
+        assert poll.transport.sent == refusal(b"401 Unauthorized", Unauthorized)
+        assert (poll.transport.closed, applications[0].cancelled) == (True, 1)
+        for application in applications[1:]:
+            application.release.set()
+        await turns()
+        for client in (other_poll, write):
+            assert client.transport.sent.startswith(b"HTTP/1.1 200 OK")
+            assert not client.transport.is_closing()
+
+    asyncio.run(scenario())

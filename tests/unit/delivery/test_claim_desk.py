@@ -17,7 +17,7 @@ from topics.delivery.claim_desk import ClaimDesk, WorkStream
 from topics.engine.journal import Journal
 from topics.engine.queues import Claim, Claimer
 from topics.engine.topic import Topic
-from topics.errors import StorageFailed, Throttled, TopicNotFound
+from topics.errors import ShuttingDown, StorageFailed, Throttled, TopicNotFound
 
 
 class Stage(LiveStage):
@@ -202,7 +202,7 @@ def test_a_server_that_stops_tells_its_streams_and_releases_their_jobs(stage: St
     stage.write()
     stream, channel = stage.open()
     stage.frames(channel)
-    stream.shutting_down()
+    stream.end_with(ShuttingDown("the server is shutting down"))
     assert (stage.frames(channel), stage.counts()) == ([("error", 503)], (1, 0, 0))
 
 

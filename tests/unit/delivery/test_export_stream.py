@@ -13,7 +13,7 @@ from topics.delivery.export_format import JsonLines
 from topics.delivery.export_stream import ExportStream
 from topics.engine.journal import Busy, Commit
 from topics.engine.topic import Topic
-from topics.errors import StorageFailed, TopicsError
+from topics.errors import ShuttingDown, StorageFailed, TopicsError, Unauthorized
 
 
 class Export:
@@ -224,9 +224,19 @@ def test_a_server_that_stops_ends_it_early(stage: LiveStage, while_encoding: boo
     if not while_encoding:
         export.channel.writable = False
         export.run()
-    export.stream.shutting_down()
+    export.stream.end_with(ShuttingDown("the server is shutting down"))
     export.run()
     assert export.end() == {"next_from_seq": 3, "tombstones": [], "error": "the server is shutting down"}
+    assert export.channel.closed
+
+
+def test_a_key_that_is_gone_ends_it_early(stage: LiveStage) -> None:
+    export = Export(stage, filled(stage, 10)).open()
+    export.encode()
+    stage.loop.turn()
+    export.stream.end_with(Unauthorized.revoked())
+    export.run()
+    assert "the API key was removed" in export.end()["error"]
     assert export.channel.closed
 
 

@@ -15,6 +15,7 @@ from topics.delivery.cursor_ids import decode_id
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.delivery.watch_stream import WatchStream
 from topics.engine.engine import Write
+from topics.errors import ShuttingDown, Unauthorized
 from topics.model.record import NewRecord
 
 HEARTBEAT_MS = 15_000
@@ -310,9 +311,20 @@ def test_the_server_says_that_it_stops() -> None:
     stage.configure()
     stream, channel = stage.open(stage.session("t"))
     stage.frames(channel)
-    stream.shutting_down()
+    stream.end_with(ShuttingDown("the server is shutting down"))
     ((event, data, cursors),) = stage.frames(channel)
     assert (event, data["code"], cursors) == ("error", 503, None)
+    assert (channel.closed, stage.released) == (True, 1)
+
+
+def test_the_server_says_that_the_key_is_gone() -> None:
+    stage = Stage()
+    stage.configure()
+    stream, channel = stage.open(stage.session("t"))
+    stage.frames(channel)
+    stream.end_with(Unauthorized.revoked())
+    ((event, data, cursors),) = stage.frames(channel)
+    assert (event, data["code"], cursors) == ("error", 401, None)
     assert (channel.closed, stage.released) == (True, 1)
 
 
