@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.json import encode, schema_components
 
 from topics import limits
+from topics.api.operation_texts import TAGS, TEXTS, Text
 from topics.api.routing import Parameter, Route, RouteTable
 from topics.model.record import NewRecord
 from topics.version import VERSION
@@ -75,6 +76,7 @@ def openapi_document(table: RouteTable) -> bytes:
                 "description": "A persistent event engine: named append-only logs, explicit data loss.",
                 "license": {"name": "MIT", "identifier": "MIT"},
             },
+            "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
             "paths": paths,
             "components": {
                 "schemas": components,
@@ -138,8 +140,11 @@ def _match_of(operator: str, text: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    text = TEXTS.get((route.method, route.path), _UNTOLD)
     operation: dict[str, Any] = {
+        "tags": [text.tag],
         "summary": route.summary,
+        "description": text.description,
         "operationId": f"{route.method.lower()}_{route.path.strip('/').replace('/', '_').translate(_PLAIN)}",
         "responses": {},
     }
@@ -152,12 +157,12 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     if route.body:
         operation["requestBody"] = {
             "required": route.body_required,
-            "content": {"application/json": {"schema": schema_of[route.body]}},
+            "content": {"application/json": {"schema": schema_of[route.body], **_example(text.request)}},
         }
     for status, reply in route.replies.items():
         operation["responses"][str(status)] = {
             "description": _DESCRIPTIONS[status],
-            "content": _content(reply, schema_of),
+            "content": _content(reply, schema_of, text.reply if status < 201 else None),
         }
     for status in sorted({*route.errors, *_EVERY_ROUTE_ERRORS}):
         operation["responses"][str(status)] = {
@@ -169,12 +174,19 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     return operation
 
 
-def _content(reply: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
+_UNTOLD = Text("", "")
+
+
+def _example(value: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if value is None else {"example": value}
+
+
+def _content(reply: Any, schema_of: dict[Any, Any], example: dict[str, Any] | None) -> dict[str, Any]:
     if isinstance(reply, tuple):
         return {media_type: {"schema": {"type": "string"}} for media_type in reply}
     if isinstance(reply, str):
         return {reply: {"schema": {"type": "string"}}, "application/json": {"schema": {"type": "object"}}}
-    return {"application/json": {"schema": schema_of[reply]}}
+    return {"application/json": {"schema": schema_of[reply], **_example(example)}}
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:

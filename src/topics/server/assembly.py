@@ -27,6 +27,7 @@ from topics.api.sites import Sites
 from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
 from topics.console.assets import load as console_assets
+from topics.console.reference import reference_page
 from topics.delivery.claim_desk import ClaimDesk
 from topics.delivery.forwarder import Forwarder
 from topics.delivery.governor import Governor
@@ -212,7 +213,7 @@ def assemble(
         ),
         OverviewHandlers(engine, queues, hub, clock, server_view.overview),
         ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi, lambda: store.server_id),
-        ConsoleHandlers(console_assets(), has_keys=bool(settings.keys)),
+        ConsoleHandlers(console_assets(), lambda: reference_page(openapi), has_keys=bool(settings.keys)),
     )
     openapi = openapi_document(routes)
     application = ApiApplication(

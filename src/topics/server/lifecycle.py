@@ -183,7 +183,7 @@ def _read_keys_again(server: Server) -> None:
         log.warning("%s", warning)
     ended = server.connections.revoke(gone)
     log.info(
-        "SIGHUP: %d keys now; %d were removed or changed, and %d connections with them", len(keys), len(gone), ended
+        "SIGHUP: keys read again: %d in all, %d removed or changed, %d connections ended", len(keys), len(gone), ended
     )
 
 

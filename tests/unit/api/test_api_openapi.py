@@ -11,6 +11,7 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.openapi import openapi_document
+from topics.api.operation_texts import TAGS, TEXTS
 from topics.api.routes import route_table
 from topics.api.routing import Route, RouteTable
 from topics.server.assembly import assemble
@@ -168,3 +169,9 @@ def test_the_real_server_has_the_same_document(document: dict[str, Any]) -> None
     server = assemble(read_settings({}), FakeClock(), FakeDisk(), _run, _run, lambda delay_s, call: None)
     routes = server.application._routes
     assert json.loads(openapi_document(routes)) == document
+
+
+def test_every_operation_has_a_tag_a_description_and_no_text_is_left_over(table: RouteTable) -> None:
+    routes = {(route.method, route.path) for route in table.routes if not route.page}
+    assert routes == TEXTS.keys()
+    assert {text.tag for text in TEXTS.values()} == TAGS.keys()

@@ -1,5 +1,6 @@
 """The routes of the console, and what a key learns about itself."""
 
+import json
 from typing import Any
 
 from test_api_handlers import Served
@@ -88,3 +89,26 @@ def test_a_key_learns_what_it_may_do() -> None:
 def test_without_keys_anybody_may_do_everything() -> None:
     said = Served().ok("GET /v0/key")
     assert (said["required"], said["scopes"]) == (False, ["read", "write", "delete", "admin"])
+
+
+def test_the_reference_is_a_page_under_its_own_policy_and_needs_no_key() -> None:
+    at = Served(TOPICS_API_KEYS="s3cret")
+    page = get(at, "/docs")
+    headers = headers_of(page)
+    assert (page.status, page.content_type) == (200, b"text/html; charset=utf-8")
+    assert b"default-src 'none'; style-src 'sha256-" in headers[b"content-security-policy"]
+    assert get(at, "/docs", **{"if-none-match": headers[b"etag"].decode()}).status == 304
+
+
+def test_the_reference_is_small_and_has_every_operation_of_the_document() -> None:
+    at = Served()
+    page = get(at, "/docs").body.decode()
+    document = json.loads(get(at, "/v0/openapi.json").body)
+    missing = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        if f'id="{operation["operationId"]}"' not in page
+    ]
+    assert missing == []
+    assert len(page) < 200 * 1024

@@ -1,5 +1,8 @@
-"""The console: a page and its script, for people; and what the key they gave may do. All else it asks of the API."""
+"""The pages for people: the console with its script, the reference of the API; and what the key they gave may do. All
+else they ask of the API."""
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol
 
 from msgspec.json import encode
@@ -24,6 +27,15 @@ class Assets(Protocol):
     def policy(self) -> bytes: ...
 
 
+class ReferencePage(Protocol):
+    @property
+    def html(self) -> bytes: ...
+    @property
+    def tag(self) -> bytes: ...
+    @property
+    def policy(self) -> bytes: ...
+
+
 _CONSOLE = Route("GET", "/console", Scope.NONE, "The console", {200: "text/html"}, open=True, always=True, page=True)
 _SAFETY = (
     (b"x-content-type-options", b"nosniff"),
@@ -36,20 +48,11 @@ _FOR_GOOD = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class ConsoleHandlers:
-    def __init__(self, assets: Assets, *, has_keys: bool) -> None:
+    def __init__(self, assets: Assets, reference: Callable[[], ReferencePage], *, has_keys: bool) -> None:
+        """`reference` makes the page at /docs, once somebody asks for it."""
         self._has_keys = has_keys
-        self._page = Response(
-            200,
-            assets.page,
-            b"text/html; charset=utf-8",
-            (
-                (b"content-security-policy", assets.policy),
-                (b"cross-origin-opener-policy", b"same-origin"),
-                (b"etag", assets.page_tag),
-                _ASK_EACH_TIME,
-                *_SAFETY,
-            ),
-        )
+        self._make_reference = reference
+        self._page = _page(assets.page, assets.page_tag, assets.policy)
         self._script = Response(
             200,
             assets.script,
@@ -64,6 +67,15 @@ class ConsoleHandlers:
     @_CONSOLE
     def console(self, call: Call) -> Response:
         return _unless_known(call, self._page)
+
+    @Route("GET", "/docs", Scope.NONE, "The API as a page", {200: "text/html"}, open=True, always=True, page=True)
+    def docs(self, call: Call) -> Response:
+        return _unless_known(call, self._reference)
+
+    @cached_property
+    def _reference(self) -> Response:
+        made = self._make_reference()
+        return _page(made.html, made.tag, made.policy)
 
     @Route(
         "GET",
@@ -91,6 +103,21 @@ class ConsoleHandlers:
         allowed = [name for name in scopes if Scope[name.upper()] in call.key.scopes]
         prefixes = [prefix for prefix in call.key.prefixes if prefix]
         return Response(200, encode(KeyState(self._has_keys, allowed, prefixes, call.performance())))
+
+
+def _page(html: bytes, tag: bytes, policy: bytes) -> Response:
+    return Response(
+        200,
+        html,
+        b"text/html; charset=utf-8",
+        (
+            (b"content-security-policy", policy),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"etag", tag),
+            _ASK_EACH_TIME,
+            *_SAFETY,
+        ),
+    )
 
 
 def _unless_known(call: Call, response: Response) -> Response:
