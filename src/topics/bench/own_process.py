@@ -77,6 +77,7 @@ def server_on(
         # The sources come before whatever is installed, and the working directory does not come at all.
         PYTHONPATH=os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")])),
         PYTHONSAFEPATH="1",
+        PYTHONDONTWRITEBYTECODE="",  # a server is compiled once, not at each of its starts
         PYTHONHASHSEED="0",  # two servers that are compared lay out their dictionaries alike
         TOPICS_HOST=LOOPBACK,
         TOPICS_PORT="0",

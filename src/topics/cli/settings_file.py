@@ -7,14 +7,14 @@
 A name is that of the variable without TOPICS_, in small letters. What the variable takes with commas may be a list.
 """
 
-import tomllib
-
 from topics import limits
 from topics.errors import ConfigurationError
 
 
 def read_settings_file(path: str) -> dict[str, str]:
     """The variables the file stands for. Whether there are such settings is for who reads them to say."""
+    import tomllib  # noqa: PLC0415 - a start without a file does without it
+
     try:
         with open(path, "rb") as file:
             text = file.read(limits.SETTINGS_FILE_BYTES_MAX + 1)

@@ -31,7 +31,7 @@ class Assets:
 
 
 def load() -> Assets:
-    """Reads the files of this package; about 3 ms, once at the start."""
+    """Reads the files of this package; about 3 ms, once, when the page is first asked for."""
     files = {
         file.name: file.read_text(encoding="utf-8")
         for file in resources.files(__name__.rpartition(".")[0]).iterdir()

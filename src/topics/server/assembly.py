@@ -1,6 +1,7 @@
 """Builds the real objects and joins them. The only place that does."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
 from topics.api.handlers.bulk import BulkHandlers
-from topics.api.handlers.console import ConsoleHandlers
+from topics.api.handlers.console import Assets, ConsoleHandlers, ReferencePage
 from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
 from topics.api.handlers.queues import QueueHandlers
@@ -18,16 +19,13 @@ from topics.api.handlers.routers import RouterHandlers
 from topics.api.handlers.topics import TopicHandlers
 from topics.api.handlers.watch import WatchHandlers
 from topics.api.handlers.websocket import Tasks, WebSocketHandlers
+from topics.api.http import ChannelOwner
 from topics.api.live import LiveConnections
-from topics.api.openapi import openapi_document
 from topics.api.protocol import HttpProtocol
 from topics.api.readiness import Readiness
 from topics.api.routes import route_table
 from topics.api.sites import Sites
-from topics.api.websocket import WebSocketConnection
 from topics.clock import Clock
-from topics.console.assets import load as console_assets
-from topics.console.reference import reference_page
 from topics.delivery.claim_desk import ClaimDesk
 from topics.delivery.forwarder import Forwarder
 from topics.delivery.governor import Governor
@@ -152,7 +150,28 @@ def assemble(
     sessions = WatchSessions(clock, settings.watch_sessions_max)
     tasks = Tasks()
 
-    def new_websocket(call: Call, release: Callable[[], None]) -> WebSocketConnection:
+    # What follows is made when it is first asked for: together it would be a fifth of a start.
+
+    def console_assets() -> Assets:
+        from topics.console.assets import load  # noqa: PLC0415
+
+        return load()
+
+    def reference() -> ReferencePage:
+        from topics.console.reference import reference_page  # noqa: PLC0415
+
+        return reference_page(openapi())
+
+    @cache
+    def openapi() -> bytes:
+        from topics.api.openapi import openapi_document  # noqa: PLC0415
+
+        return openapi_document(routes)
+
+    def new_websocket(call: Call, release: Callable[[], None]) -> ChannelOwner:
+        # The library behind it takes a tenth of a start, and most servers never see a WebSocket.
+        from topics.api.websocket import WebSocketConnection  # noqa: PLC0415
+
         return WebSocketConnection(
             engine,
             hub,
@@ -212,10 +231,9 @@ def assemble(
             node_bytes_max=settings.node_bytes_max,
         ),
         OverviewHandlers(engine, queues, hub, clock, server_view.overview),
-        ProbeHandlers(engine, clock, readiness, metrics, lambda: openapi, lambda: store.server_id),
-        ConsoleHandlers(console_assets(), lambda: reference_page(openapi), has_keys=bool(settings.keys)),
+        ProbeHandlers(engine, clock, readiness, metrics, openapi, lambda: store.server_id),
+        ConsoleHandlers(console_assets, reference, has_keys=bool(settings.keys)),
     )
-    openapi = openapi_document(routes)
     application = ApiApplication(
         routes,
         settings.keys,

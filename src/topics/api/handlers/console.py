@@ -48,17 +48,11 @@ _FOR_GOOD = (b"cache-control", b"public, max-age=31536000, immutable")
 
 
 class ConsoleHandlers:
-    def __init__(self, assets: Assets, reference: Callable[[], ReferencePage], *, has_keys: bool) -> None:
-        """`reference` makes the page at /docs, once somebody asks for it."""
+    def __init__(self, assets: Callable[[], Assets], reference: Callable[[], ReferencePage], *, has_keys: bool) -> None:
+        """`assets` reads the console's files, `reference` makes the page at /docs, once somebody asks for it."""
         self._has_keys = has_keys
+        self._load_assets = assets
         self._make_reference = reference
-        self._page = _page(assets.page, assets.page_tag, assets.policy)
-        self._script = Response(
-            200,
-            assets.script,
-            b"text/javascript; charset=utf-8",
-            ((b"etag", assets.script_tag), _FOR_GOOD, *_SAFETY),
-        )
 
     @Route("GET", "/", Scope.NONE, "Leads to the console", {302: "text/html"}, open=True, always=True, page=True)
     def root(self, call: Call) -> Response:
@@ -66,11 +60,15 @@ class ConsoleHandlers:
 
     @_CONSOLE
     def console(self, call: Call) -> Response:
-        return _unless_known(call, self._page)
+        return _unless_known(call, _page(self._assets.page, self._assets.page_tag, self._assets.policy))
 
     @Route("GET", "/docs", Scope.NONE, "The API as a page", {200: "text/html"}, open=True, always=True, page=True)
     def docs(self, call: Call) -> Response:
         return _unless_known(call, self._reference)
+
+    @cached_property
+    def _assets(self) -> Assets:
+        return self._load_assets()
 
     @cached_property
     def _reference(self) -> Response:
@@ -88,7 +86,8 @@ class ConsoleHandlers:
         page=True,
     )
     def script(self, call: Call) -> Response:
-        return _unless_known(call, self._script)
+        headers = ((b"etag", self._assets.script_tag), _FOR_GOOD, *_SAFETY)
+        return _unless_known(call, Response(200, self._assets.script, b"text/javascript; charset=utf-8", headers))
 
     @Route(
         "GET",

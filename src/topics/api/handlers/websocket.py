@@ -5,17 +5,14 @@ import base64
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from websockets.utils import accept_key
-
 from topics.api.auth import Scope
 from topics.api.call import Call
-from topics.api.http import Request, Response, Upgrade
+from topics.api.http import ChannelOwner, Request, Response, Upgrade
 from topics.api.live import LiveConnections
 from topics.api.routing import Route
-from topics.api.websocket import WebSocketConnection
 from topics.errors import InvalidRequest, UpgradeRequired
 
-NewConnection = Callable[[Call, Callable[[], None]], WebSocketConnection]
+NewConnection = Callable[[Call, Callable[[], None]], ChannelOwner]
 
 
 class WebSocketHandlers:
@@ -37,6 +34,8 @@ class WebSocketHandlers:
         request = call.request
         if request.headers.get(b"upgrade", b"").lower() != b"websocket" or request.method != b"GET":
             raise UpgradeRequired("this path speaks WebSocket: open it with a WebSocket client")
+        from websockets.utils import accept_key  # noqa: PLC0415 - with the first one, as the rest of the library
+
         accept = accept_key(check_handshake(request))
         connection = self._new_connection(call, self._connections.enter(call.key))
         head = (
