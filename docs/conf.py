@@ -26,6 +26,9 @@ exclude_patterns = ["examples"]
 
 # Anchors as hosting sites make them of headings; a link to none of them is a warning, and -W makes that an error.
 myst_heading_anchors = 5
+
+highlight_language = "none"  # of blocks that name none: what is printed is not Python
+
 # A page that is in no menu is still found by search.
 # Replies are shown with `…` for what is left out: no lexer of JSON takes that, and the text is shown plainly.
 suppress_warnings = ["misc.highlighting_failure", "toc.not_included"]

@@ -17,6 +17,7 @@ DOCUMENTS = [
     "README.md",
     "docs/api.md",
     "docs/cli.md",
+    "docs/comparison.md",
     "docs/fan-out.md",
     "docs/job-queue.md",
     "docs/ledger.md",
