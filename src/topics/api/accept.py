@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def quality(parameters: bytes) -> float:
-    """The `q` among the parameters of one offer; 1 without one, 0 when it is no number."""
+    """The `q` of one offer: 1 if it has none, 0 if it is not a number."""
     for parameter in parameters.split(b";"):
         name, _, value = parameter.partition(b"=")
         if name.strip() == b"q":
@@ -23,8 +23,8 @@ def kinds_named(accept: bytes) -> set[bytes]:
 def preferred(accept: bytes | None, offered: Sequence[bytes]) -> bytes | None:
     """The media type to answer with, or None if the client takes none of the `offered`.
 
-    The most specific range that fits a type gives its quality. Of two equally wanted the one that was named wins, and
-    then the one offered first. No header at all takes everything.
+    The most specific range that fits a type gives its quality. If two are wanted equally, the one that was named wins,
+    and then the one offered first. Without a header anything is taken.
     """
     if accept is None:
         return offered[0]

@@ -57,7 +57,7 @@ class ApiApplication:
         self._refusals: Counter[int] = Counter()  # by status, since they were last taken
 
     def timings(self) -> dict[tuple[str, str], RouteTimings]:
-        """Of each route, by method and path; `refused` are those that reached none."""
+        """The timings of each route, by method and path. Requests that reached no route are under `refused`."""
         by_route = {(route.method, route.path): route.timings for route in self._routes.routes}
         return by_route | {("", "refused"): self._refused}
 
@@ -107,7 +107,7 @@ class ApiApplication:
         return self._in_flight.holding(call.key, self._finish(route, call, answer))
 
     def _waited(self, route: Route, call: Call, answer: Waiting) -> Waiting:
-        """The answer that waits for a commit, with all that is done to one, and its slot held until then."""
+        """An answer that waits for a commit, finished like any other. It holds its slot until then."""
         self._in_flight.enter(call.key)
 
         def finish() -> Response:
@@ -175,7 +175,7 @@ class ApiApplication:
         return key
 
     async def _finish(self, route: Route, call: Call, answer: Coroutine[Any, Any, Response]) -> Response:
-        """Awaits an answer that has to wait."""
+        """Awaits an answer that is not there yet."""
         try:
             response = await answer
         except TopicsError as error:
@@ -221,7 +221,7 @@ async def _ask_again(route: Route, call: Call, busy: Busy) -> Response:
 
 
 def _warned(response: Response, call: Call) -> Response:
-    """The reply with the warnings of its call, where it is an object they can be put into."""
+    """Puts the warnings of the call into its reply, if that is a JSON object."""
     if call.warnings is None or response.content_type != JSON or not response.body.endswith(b"}"):
         return response
     return structs.replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], encode(call.warnings)))

@@ -58,7 +58,7 @@ class Key(NamedTuple):
             raise Forbidden(f'"{name}" is outside the prefixes this key may touch', name=name)
 
     def require_endpoints_of(self, router: str, source: str, dest: str) -> None:
-        """Refuses to show where a router leads from or to if that is nothing the key may know; without naming it."""
+        """Refuses to show the ends of a router if the key may not know them, and does not name them."""
         if not (source.startswith(self.prefixes) and dest.startswith(self.prefixes)):
             raise Forbidden(f'router "{router}" leads from or to a topic outside the prefixes this key may touch')
 
@@ -68,7 +68,7 @@ class Key(NamedTuple):
             self.require_name(patch.dead_letter)
 
     def prefixes_within(self, prefix: str) -> tuple[str, ...]:
-        """What is left of its prefixes when only names with `prefix` are asked for."""
+        """The part of its prefixes that lies within `prefix`."""
         return tuple(
             prefix if prefix.startswith(one) else one
             for one in self.prefixes
@@ -194,7 +194,7 @@ def _parse_scopes(text: str, where: str) -> Scope:
 
 
 def _parse_prefixes(text: str, where: str) -> tuple[str, ...]:
-    """No prefixes at all mean every name. One empty prefix would, too, and nobody can tell whether it should."""
+    """No prefixes mean every name. One empty prefix would mean the same, but was probably a mistake."""
     prefixes = tuple(text.split("|"))
     if text and not all(prefix.strip() for prefix in prefixes):
         raise ConfigurationError(

@@ -14,8 +14,8 @@ from topics.wire.unknown_fields import UnknownFields
 
 
 class Call(Struct, gc=False):
-    """`name` and `item` are the names in the path, percent-decoded; empty where the path has none. `warnings`: what the
-    body has that nobody knows; they go into the reply."""
+    """`name` and `item` are the names in the path, percent-decoded; empty where the path has none. `warnings`: unknown
+    fields of the body; they go into the reply."""
 
     request: Request
     name: str
@@ -35,7 +35,7 @@ class Call(Struct, gc=False):
         return Performance(round(self.elapsed_ms(), 3))
 
     def performance_with_sync(self, commit: Commit | None) -> Performance:
-        """With what its sync took; 0 when there was none."""
+        """Includes how long its sync took; 0 if there was none."""
         performance = self.performance()
         performance.fsync_ms = round(commit.sync_ns / 1e6, 3) if commit else 0.0
         return performance

@@ -1,8 +1,8 @@
 """A connection that an application has taken over: one stream without an end, or one upgraded to another protocol.
 
-Owns what the HTTP protocol owned before: the transport, the polite close and the bound on what a client that does
-not read can hold. Deadlines it has none but that of the close, because only the owner knows what silence means.
-What the bytes mean is the owner's business.
+Owns what the HTTP protocol owned before: the transport, the polite close and the bound on what a client that does not
+read can hold. Its only deadline is that of the close, because only the owner knows what silence means. What the bytes
+mean is the owner's business.
 
 Writes of one turn of the loop leave together: a system call takes 8 us, everything else here one. The same bytes may
 be written to any number of channels; they are not copied for each, unless they are so small that it is cheaper.
@@ -285,7 +285,7 @@ class ChannelConnection(asyncio.Protocol):
         self.deadline_ns = self._clock.monotonic_ns() + _CLOSE_TIMEOUT_NS
 
     def _tell(self, call: Callable[[*_Arguments], None], *arguments: *_Arguments) -> None:
-        """Calls the owner. What it raises costs it this connection, and nobody else anything."""
+        """Calls the owner. If it raises, it loses this connection, and nobody else is affected."""
         try:
             call(*arguments)
         except Exception:

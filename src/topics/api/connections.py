@@ -96,7 +96,7 @@ class Connections:
         return len(self._open)
 
     def register(self, connection: Connection) -> int | None:
-        """A number for the new connection, or None when there is no room for it."""
+        """A number for the new connection, or None if there is no room for it."""
         if len(self._open) >= self._connections_max:
             self._refused += 1
             return None
@@ -156,7 +156,7 @@ class Connections:
             connection.expire(now_ns)
 
     def drain(self) -> None:
-        """Makes every answer from now on the last of its connection, and closes the idle ones.
+        """Makes every answer from now on the last on its connection, and closes idle connections.
 
         New connections are still taken: whoever asks is told that the server stops, a load balancer too.
         """

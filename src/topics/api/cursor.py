@@ -24,7 +24,7 @@ def encode_cursor(after: str) -> str:
 
 
 def decode_cursor(text: str) -> str:
-    """The name to go on after; empty for no cursor."""
+    """The name to continue after; empty without a cursor."""
     if not text:
         return ""
     try:
@@ -36,13 +36,13 @@ def decode_cursor(text: str) -> str:
 def page_asked_for(
     query: Query, default: int = limits.PAGE_SIZE_DEFAULT, maximum: int = limits.PAGE_SIZE_MAX
 ) -> tuple[str, int]:
-    """The name to go on after, and how many at most."""
+    """The name to continue after, and the page size."""
     page_size = query.number("page_size", default, maximum)
     return decode_cursor(query.text("cursor")), page_size
 
 
 def page_of_seqs_asked_for(query: Query) -> tuple[int, int]:
-    """The seq to go on after, and how many at most."""
+    """The seq to continue after, and the page size."""
     after, page_size = page_asked_for(query)
     if not after:
         return 0, page_size

@@ -46,7 +46,7 @@ def _head_prefix(status: int, content_type: bytes) -> bytes:
 
 
 def render(response: Response, body: bytes, fields: bytes, *, head_only: bool) -> bytes:
-    """The whole response in one piece. Hot.
+    """The whole response in one piece: once per request, from a head that was rendered once.
 
     `body` is what goes on the wire (packed or not), `fields` are finished header lines. A response to
     HEAD states the length of the body it leaves out.

@@ -41,7 +41,7 @@ _INTERNAL = 500
 
 
 def is_internal(error: errors.TopicsError) -> bool:
-    """Not the caller's business: it belongs into the log."""
+    """Whether this is a bug of the server: it goes to the log, not to the caller."""
     return _status(error) == _INTERNAL
 
 

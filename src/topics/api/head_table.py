@@ -1,7 +1,7 @@
 """Heads that were read before. A keep-alive client sends the same one with every request, so most are here.
 
-A table from the exact bytes of a head to what llhttp, which stays the only judge, made of them. Only heads whose
-meaning depends on nothing but their bytes, and none with a credential in it. One for all connections of a server.
+A table from the exact bytes of a head to what llhttp, which stays the only judge, made of them. It keeps only heads
+whose meaning depends on their bytes alone, and none with a credential in it. One for all connections of a server.
 """
 
 from typing import NamedTuple

@@ -18,10 +18,10 @@ JSON = b"application/json"
 
 
 class Request(Struct, gc=False):
-    """One complete HTTP request. `headers` has lower-case names; of a repeated header the first counts.
+    """One complete HTTP request. `headers` has lower-case names; if a header is repeated, the first counts.
 
-    `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not. `waits`, which the
-    application sets: the answer waits for something to happen, and whoever may be gone by then is not to get it.
+    `offers_upgrade` is what allows an `Upgrade` as the answer; the `upgrade` header alone does not. `waits` is set by
+    the application if the answer waits for something to happen: a client that may be gone by then does not get it.
     `key_digest`, which it sets too, tells whose key was accepted; empty where none is needed.
     """
 

@@ -68,7 +68,7 @@ def _no_room(limit: str, maximum: int) -> Throttled:
 
 
 def require_event_stream(call: Call) -> None:
-    """Streams go only to those who take them; no Accept at all takes everything."""
+    """Refuses a client whose `Accept` excludes event streams. Without the header anything is taken."""
     accept = call.request.headers.get(b"accept", b"*/*")
     if kinds_named(accept).isdisjoint((b"text/event-stream", b"text/*", b"*/*")):
         raise NotAcceptable("this is an event stream: send Accept: text/event-stream")
@@ -107,8 +107,8 @@ def own_nodes(node: str | list[str] | None, node_bytes_max: int) -> frozenset[st
 def find_topics(
     engine: Engine, key: Key, starts: dict[str, TopicStart], topics_max: int, *, lenient: bool
 ) -> list[tuple[Topic, int, int]]:
-    """The topics asked for, each with the seq to begin after and the epoch that is of. `lenient`: those that do not
-    exist are left out."""
+    """The topics asked for, each with the seq to begin after and the epoch of that seq. `lenient` leaves out those that
+    do not exist."""
     if not starts:
         raise InvalidRequest.in_field("topics", "must name at least one topic")
     if len(starts) > topics_max:

@@ -118,7 +118,7 @@ def _describe_rules(components: dict[str, Any]) -> None:
 
 
 def _describe_unknown_fields(components: dict[str, Any], table: RouteTable) -> None:
-    """They are allowed, though the structs refuse them at first; the reply to a body that has any says so."""
+    """Unknown fields are allowed, although the structs refuse them at first; the reply names them in `warnings`."""
     for component in components.values():
         if component.get("additionalProperties") is False:
             del component["additionalProperties"]

@@ -106,7 +106,7 @@ def deflate(body: bytes) -> bytes:
 def inflate(packed: bytes, bytes_max: int) -> bytes | None:
     """The body that one or more gzip members hold, or None when it is larger than `bytes_max`.
 
-    A bomb is found out after `bytes_max` + 1 bytes, whatever it claims to hold.
+    A bomb is detected after `bytes_max` + 1 bytes, whatever it claims to hold.
     """
     source = memoryview(packed)
     unpacked: list[bytes] = []

@@ -346,7 +346,7 @@ class HttpProtocol(asyncio.Protocol):
         self._proceed()
 
     def _send(self, request: Request, response: Response, body: bytes, fields: bytes, connection: bytes) -> None:
-        """Renders into `_out`, which `flush` writes. Hot."""
+        """Renders into `_out`, which `flush` writes. Once per request."""
         connections = self._connections
         if connections.draining:
             connection = CLOSE
@@ -512,7 +512,7 @@ class HttpProtocol(asyncio.Protocol):
 
 
 def _declined(owner: ChannelOwner) -> bool:
-    """Nothing will be handed over to `owner`, which may have set something aside for it. False when that went wrong."""
+    """Tells `owner` that it gets no connection, so that it gives back what it set aside. False if that failed."""
     try:
         owner.closed()
     except Exception:

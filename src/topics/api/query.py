@@ -33,12 +33,12 @@ class Query:
         return _BOOLEANS[value]
 
     def seq(self, name: str, default: int) -> int:
-        """A seq: here 0 is a number like any other."""
+        """A seq. Here 0 means 0."""
         value = self._values.get(name)
         return default if value is None else min(_whole(name, value), limits.U64_MAX)
 
     def number(self, name: str, default: int, maximum: int) -> int:
-        """A number from 0 on; 0 stands for the default, anything beyond the maximum for the maximum."""
+        """A number; 0 means the default, and anything beyond the maximum means the maximum."""
         value = self._values.get(name)
         if value is None:
             return default

@@ -1,4 +1,4 @@
-"""How many requests of one key are under way, and the slots a key holds of anything. Every one taken is given back."""
+"""How many requests of a key are under way, and how many slots of anything it holds. Every slot taken is given back."""
 
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
@@ -11,7 +11,7 @@ from topics.errors import Throttled
 
 
 class SlotsByKey(dict[bytes, int]):
-    """How many each key holds, by its digest. Who holds none is not kept."""
+    """How many slots each key holds, by its digest. Keys that hold none are not kept."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class InFlight:
 
 
 class _Holding(Coroutine[Any, Any, Response]):
-    """A coroutine with an end that is always told, also when it is closed before it ever ran."""
+    """A coroutine whose end is always reported, even if it is closed before it ever ran."""
 
     __slots__ = ("_answer", "_leave")
 

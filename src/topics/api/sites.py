@@ -106,7 +106,7 @@ class Sites:
         return origin is not None and (self._any_origin or origin.lower() in self._origins)
 
     def share(self, headers: Headers, answer: Response) -> Response:
-        """The answer, with the word for the browser that the page which asked may have it."""
+        """The answer, with the header that tells the browser that this page may read it."""
         origin = headers.get(b"origin")
         if origin is None or not self._origins or isinstance(answer, Upgrade):
             return answer
@@ -116,7 +116,7 @@ class Sites:
         return structs.replace(answer, headers=answer.headers + added)
 
     def preflight(self, headers: Headers, methods: Sequence[str]) -> Response | None:
-        """The answer to a browser that asks before it sends; None if it is none of our business."""
+        """The answer to a browser's preflight, or None if this is not one."""
         origin, method = headers.get(b"origin"), headers.get(b"access-control-request-method")
         if origin is None or method is None or (self._has_keys and not self._origins):
             return None
@@ -198,7 +198,7 @@ def _is_same(origin: bytes, host: bytes) -> bool:
 
 
 def _is_of_no_domain(name: str) -> bool:
-    """A name without a dot is nobody's on the Internet. Containers have such names, and tests."""
+    """Nobody on the Internet owns a name without a dot. Containers and tests have such names."""
     return "." not in name and ":" not in name
 
 

@@ -7,7 +7,7 @@ from topics.engine.journal import Commit
 
 
 def once_committed(commit: Commit | None, render: Callable[[], Response]) -> Response | Waiting:
-    """The answer: now when there is nothing to wait for, else when the commit is done; its error if it failed."""
+    """The answer: now if there is nothing to wait for, otherwise when the commit is done. If that failed, its error."""
     if commit is None:
         return render()
 

@@ -221,7 +221,7 @@ class WebSocketConnection:
         self._call_later(limits.WEBSOCKET_PING_MS / 1000, self._check)
 
     def _check(self) -> None:
-        """Pings who has been silent, lets go who does not answer or does not read."""
+        """Pings a silent client, and disconnects one that does not answer or does not read."""
         if self._channel is None:
             return
         now_ms = monotonic_ms(self._clock)

@@ -201,7 +201,7 @@ class WebSocketCommands:
         return now_ns - self._no_room_since_ns > limits.BACKPRESSURE_WAIT_MS_MAX * 1_000_000
 
     def _later_again(self) -> Commit:
-        """For a writer that would rather wait than be refused: done when it is time to look for room again."""
+        """For a writer that waits instead of being refused: done when it is time to look for room again."""
         commit = Commit()
         self._call_later(limits.BACKPRESSURE_RETRY_MS / 1000, lambda: commit.resolve(None, 0))
         return commit
@@ -215,7 +215,7 @@ class WebSocketCommands:
         self._send(frame)
 
     def _answer(self, frame: dict[str, object]) -> None:
-        """To the command that is being carried out, with what it has that nobody knows."""
+        """Answers the current command, with warnings about its unknown fields."""
         self._send({**frame, "warnings": self._warnings})
 
     def _send(self, frame: dict[str, object]) -> None:

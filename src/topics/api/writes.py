@@ -12,12 +12,13 @@ def write_of(body: WriteRequest, idempotency_key: str | None) -> Write:
 
 
 def waits_for_room(error: Throttled) -> bool:
-    """Whether the disk is behind, so that waiting helps; a cap that is reached stays so."""
+    """Whether waiting helps: it does if the disk is behind, but not if a cap is reached."""
     return "limit" not in error.detail
 
 
 def reply_to(topic: str, appended: Appended, with_seqs: bool, total_ms: float, throttle_wait_ms: float | None) -> bytes:
-    """What is to be said once `appended.commit`, if there is one, is done. `throttle_wait_ms` None is not told."""
+    """The reply to send once `appended.commit`, if there is one, is done. It leaves out a `throttle_wait_ms` of
+    None."""
     commit = appended.commit
     fsync_ms = 0.0
     if commit is not None and appended.topic.config.durability is Durability.FSYNC:

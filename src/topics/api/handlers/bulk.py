@@ -135,7 +135,7 @@ class BulkHandlers:
 
 
 def _export_type(accept: bytes | None) -> bytes:
-    """Lines of JSON unless the client wants Arrow more, and has it."""
+    """NDJSON, unless the client prefers Arrow and the server has it."""
     known = tuple(_FORMATS)
     there = known if ArrowStream.is_there() else (JsonLines.media_type,)
     chosen = preferred(accept, there)

@@ -120,7 +120,7 @@ def _page(html: bytes, tag: bytes, policy: bytes) -> Response:
 
 
 def _unless_known(call: Call, response: Response) -> Response:
-    """304 if the browser has it already, as its ETag says."""
+    """304 if the browser already has it, by its ETag."""
     tag = dict(response.headers)[b"etag"]
     known = call.request.headers.get(b"if-none-match", b"")
     if tag in (part.strip().removeprefix(b"W/") for part in known.split(b",")):

@@ -1,7 +1,8 @@
-"""Extensions for those who look at everything: all topics with the process, and the whole of one topic.
+"""Extensions for dashboards: all topics with the process, and the whole of one topic.
 
-A look is not a read: it moves no recency, opens no watch, forwards nothing and fetches nothing. Pages are long, so
-they are made in slices, and others are served in between; a page is no instant of all its topics, only of each.
+A look is not a read: it moves no recency, opens no watch, forwards nothing and fetches nothing. Pages are long, so they
+are made in slices, and others are served in between: a page shows each topic at one instant, but not all of them at the
+same one.
 """
 
 import asyncio
@@ -145,8 +146,8 @@ class OverviewHandlers:
         return Response(200, encode(reply))
 
     async def _deleted_ranges(self, topic: Topic) -> tuple[list[MappedRange], bool]:
-        """The newest ones within the bound, and whether that is all. What is on the cold tier and not at hand, nobody
-        looks into."""
+        """The newest ones within the bound, and whether these are all. Segments of the cold tier are not fetched for
+        it."""
         log, bound, whole = topic.log, limits.MAP_ENTRIES_MAX, True
         newest_first: list[outline.SeqRange] = []
         for block in reversed(log.blocks):
@@ -233,7 +234,7 @@ def _watcher(topic: Topic, watcher: Watcher, now_ms: int) -> MappedWatcher:
 
 
 def _joined(ranges: list[outline.SeqRange]) -> list[MappedRange]:
-    """Ranges in order, those that touch made one: what is deleted over the end of a block is one delete."""
+    """The ranges in order, with adjacent ones joined: a delete across the end of a block is one range."""
     joined: list[MappedRange] = []
     for first, last in ranges:
         if joined and joined[-1].last_seq + 1 == first:

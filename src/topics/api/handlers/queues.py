@@ -82,7 +82,7 @@ class QueueHandlers:
 
     @_job_route("claim", _CLAIMING, "Lease jobs to a worker", ClaimRequest, ClaimResponse)
     def claim(self, call: Call) -> Answer:
-        """Hot."""
+        """Hot: once per claim, which serves all its jobs in one pass."""
         body = call.body(ClaimRequest)
         claimer = self._claimer(body.node, body.max, body.lease_ms)
         topic, _ = self._queues.queue(call.name)
@@ -100,7 +100,7 @@ class QueueHandlers:
         return await self._when_settled(call, topic, claim, call.elapsed_ms() - began_ms)
 
     async def _when_settled(self, call: Call, topic: Topic, claim: Claim, waited_ms: float) -> Response:
-        """Nothing is told before it is durable; dead letters met on the way are where they belong by then."""
+        """Answers once everything is durable, including the dead letters that the claim moved."""
         if claim.commit is not None:
             await committed(claim.commit)
         if claim.moved is not None:
@@ -122,7 +122,7 @@ class QueueHandlers:
 
     @_job_route("ack", Scope.WRITE, "Complete jobs: they are deleted", AckRequest, AckResponse)
     def ack(self, call: Call) -> Answer:
-        """Hot."""
+        """Hot: once per ack, for all its jobs together."""
         body = call.body(AckRequest)
         self._check(body.seqs, body.lease_ids)
         acked = self._queues.ack(call.name, body.node, body.seqs, body.lease_ids)
@@ -249,7 +249,7 @@ class QueueHandlers:
         return self._redrive(call, topic, limits.U64_MAX if body.max is None else body.max, match)
 
     async def _redrive(self, call: Call, topic: Topic, count_max: int, match: TagMatch | None) -> Response:
-        """Chunk by chunk, each durable before the next; what was moved when something fails stays moved."""
+        """Chunk by chunk, each durable before the next. If something fails, what was moved stays moved."""
         redriven = after_seq = 0
         head_seq = self._queues.dead_letter_head(topic)
         while redriven < count_max and after_seq < head_seq:

@@ -56,13 +56,13 @@ class RecordHandlers:
         ),
     )
     def write(self, call: Call) -> Answer:
-        """Hot."""
+        """Hot: once per write. Most are answered in this very call, without a task."""
         if len(call.request.body) > limits.WRITE_TURN_BYTES_MAX:
             return self._write_in_turns(call)
         return self._write(call, call.body(WriteRequest))
 
     async def _write_in_turns(self, call: Call) -> Response:
-        """A large body: it was read in one turn, is decoded in another, and appended in a third."""
+        """For a large body: it was read in one turn of the loop, is decoded in another, and appended in a third."""
         body = call.body(WriteRequest)
         while True:
             await asyncio.sleep(0)
@@ -129,7 +129,7 @@ class RecordHandlers:
         body=DiffRequest,
     )
     def diff(self, call: Call) -> Answer:
-        """Hot."""
+        """Hot: once per read. Where nothing has to be waited for, the reply is made in this very call."""
         body = call.body(DiffRequest)
         options = read_options(body, self._diff_limit_max, self._node_bytes_max)
         from_seq = body.from_seq
@@ -178,7 +178,7 @@ class RecordHandlers:
         body_required=True,
     )
     def preview_delete(self, call: Call) -> Answer:
-        """A path of its own: a server that knows no preview has to refuse, not to delete."""
+        """A path of its own, so that a server that does not know previews refuses instead of deleting."""
         before_seq, match = _what_to_delete(call)
         topic = self._engine.topic(call.name)
         return _preview(call, topic, Removal(topic.log, before_seq, match))
@@ -222,7 +222,7 @@ async def _preview(call: Call, topic: Topic, removal: Removal) -> Response:
 
 
 async def _when_at_hand(look: Callable[[], Result]) -> Result:
-    """What it finds, once everything it looks at has been fetched."""
+    """The result of the call, once everything it needs has been fetched."""
     while True:
         try:
             return look()
@@ -256,7 +256,7 @@ def _header_key(value: bytes) -> str | None:
 
 
 def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float = 0.0) -> Answer:
-    """The answer to a write, as soon as its class allows to give it."""
+    """The answer to a write, as soon as its durability class allows it."""
     if appended.commit is None:
         return _write_response(call, appended, with_seqs, throttle_wait_ms)
     return once_committed(appended.commit, lambda: _write_response(call, appended, with_seqs, throttle_wait_ms))

@@ -109,7 +109,7 @@ class WatchHandlers:
 
 
 def _go_on(positions: dict[str, Position], cursor: str) -> None:
-    """Begins where a stream of an earlier session was."""
+    """Continues where a stream of an earlier session was."""
     cursors = decode_id(cursor)
     if cursors is None:
         raise InvalidRequest.in_field("cursor", "is not the id of an event of this server")
