@@ -1,4 +1,4 @@
-"""What a write must satisfy before anything is decided, and the columns made from it on the way.
+"""What a write must satisfy before anything is decided, and the columns that the check makes on the way.
 
 One pass over the records checks every bound and renders every fragment. Nothing is changed when a
 record is refused: the caller has only local lists to drop.
@@ -98,7 +98,7 @@ def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:
 
 
 def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
-    """The bytes of a `meta` that is an object within its bounds, as they are; empty for null, which is none."""
+    """The bytes of a `meta`, unchanged, if it is an object within its bounds; empty for null, which means none."""
     meta = bytes(raw)
     if meta == b"null":
         return b""

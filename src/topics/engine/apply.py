@@ -1,9 +1,9 @@
-"""What each operation changes. The one function that changes the state: live, at recovery, and for who reads the files.
+"""What each operation changes. The one function that changes the state: live, at recovery, and for readers of the
+files.
 
-Reads no clock, no settings, no files and no journal, and never refuses: the operation was decided. The same
-operations in the same order give the same state, so what a restart folds from the log is what clients were shown.
-
-An operation on a topic first takes what the topic's TTL says is gone by then.
+Reads no clock, no settings, no files and no journal, and never refuses: the operation was decided. The same operations
+in the same order give the same state, so what a restart folds from the log is what clients were shown. An operation on
+a topic first removes what the topic's TTL has expired by then.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ from topics.model.record import Batch
 
 def apply(state: State, operation: Operation) -> int:
     """Returns how many records a deletion took; 0 for everything else. An operation on a topic that is gone does
-    nothing: a log that is read may say what happened to it before it says that it was deleted elsewhere."""
+    nothing: the log of one shard may say what happened to the topic, and that of another that it was deleted."""
     if state.uncaptured:
         _capture_before(state, operation)
     if isinstance(operation, Appended):  # first: most are
@@ -106,7 +106,8 @@ def apply(state: State, operation: Operation) -> int:
 
 
 def _capture_before(state: State, operation: Operation) -> None:
-    """A checkpoint takes the topics as they are in one instant, a few at a time: those this changes come first."""
+    """A checkpoint shows all topics at one instant, but captures them a few at a time: captures those first that this
+    operation is about to change."""
     topics = [state.topics.by_id(operation.topic_id)]
     if isinstance(operation, ClockReached):
         topics = [state.topics.by_id(topic_id) for topic_id in operation.topic_ids]
@@ -309,8 +310,8 @@ def _forward(state: State, source: Topic, forwarded: Forwarded) -> None:
 
 
 def _copies(state: State, source: Topic, dest: Topic, routers: list[Router], forwarded: Forwarded) -> Copies:
-    """What was copied, made again. Where no log has all of the originals, which of the copies had which seq is not
-    known: all of these seqs stay taken."""
+    """Makes the copies again. If the log does not have all of the originals, nobody knows which copy had which seq:
+    then all of these seqs stay taken."""
     made = copies.between(source, dest, routers, forwarded.through_seq, forwarded.oldest_ts)
     if dest.log.head_seq + len(made.timestamps) < forwarded.dest_seq:
         _lose(state, dest, forwarded.dest_seq, GapReason.CRASH)

@@ -47,11 +47,11 @@ class AnyBlock(Protocol):
 
     @property
     def ready(self) -> bool:
-        """False when its records are not at hand: `prepare`, unless waiting for slow storage is fine."""
+        """False if its records have to be fetched first: call `prepare`, unless you can wait for slow storage."""
         ...
 
     def prepare(self) -> None:
-        """Has the records fetched if they are not at hand, and then raises `Busy`."""
+        """If the records have to be fetched first, has that done and raises `Busy`."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class AnyBlock(Protocol):
 
     @property
     def unflagged(self) -> list[int]:
-        """Flushed positions deleted since, whose delete byte is not set yet."""
+        """Flushed positions that were deleted later, and whose delete byte is not set yet."""
         ...
 
     def __len__(self) -> int: ...
@@ -78,8 +78,8 @@ class AnyBlock(Protocol):
         ...
 
     def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
-        """Frees those of these positions that are live, deleted on purpose; `size` is what all of them hold together.
-        Returns how many there were and the bytes they held."""
+        """Frees these positions where they are live, as deleted on purpose; `size` is what all of them hold together.
+        Returns how many were live and the bytes they held."""
         ...
 
     def ts(self, position: int) -> int: ...
@@ -113,12 +113,12 @@ class AnyBlock(Protocol):
         ...
 
     def joined(self, chosen: Sequence[int], options: ReadOptions, budget: int, *, at_least_one: bool) -> Joined | None:
-        """The text of as many of the chosen live positions as the budget allows, neighbours as one. None where it is
-        not at hand, or not as this reader wants it: `render` it."""
+        """The text of as many of the chosen live positions as the budget allows, neighbours as one text. None if there
+        is no such text for this reader: use `render`."""
         ...
 
     def columns(self, chosen: Sequence[int]) -> Columns:
-        """All there is of the chosen live positions."""
+        """Every column of the chosen live positions."""
         ...
 
 
@@ -179,7 +179,7 @@ class Block:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """About how much memory it takes."""
         return self.written_bytes + len(self.fragments) * limits.RECORD_MEMORY_BYTES
 
     @property
@@ -236,7 +236,7 @@ class Block:
         self.written_bytes += size
 
     def _index_again(self, tag: str, position: int) -> None:
-        """Another record with a tag that is there already."""
+        """Indexes another record with a tag that is already there."""
         positions = self._positions_by_tag[tag]
         if isinstance(positions, int):
             self._positions_by_tag[tag] = [positions, position]

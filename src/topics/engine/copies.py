@@ -106,12 +106,13 @@ def render(
 
 
 def stamp_of(router: Router, seq: int) -> str:
-    """Says of which record a copy was made, and by whom: the same whenever it is made. A topic's id is its epoch."""
+    """Says which record was copied, and by which router: the same whenever the copy is made. A topic's id is its
+    epoch."""
     return f"{router.name}/{router.source.topic_id}/{router.source.topic_id}/{seq}"
 
 
 def stamped(fragment: bytes, meta_at: int, stamp: str) -> tuple[bytes, int]:
-    """The fragment with the stamp in its meta, instead of one that is there, and where its meta begins."""
+    """The fragment with the stamp in its meta, replacing an older one, and where its meta begins."""
     entry = b'"%b":%b' % (_STAMP_TEXT, _encode(stamp))
     if not meta_at:
         return b'%b,"meta":{%b}}' % (fragment[:-1], entry), len(fragment) - 1
@@ -188,13 +189,13 @@ def joined(first: Copies, second: Copies) -> Copies:
 
 
 def hops_of_gap(hops: Mapping[int, int], gap_from: int, gap_to: int) -> int:
-    """How often the news that these seqs are lost went around their cycle: as the newest of them says."""
+    """How far the news of this loss has gone around the cycle: as far as the newest of these seqs."""
     told = [count for seq, count in hops.items() if gap_from <= seq <= gap_to]
     return min(told) if len(told) == gap_to - gap_from + 1 else 0
 
 
 def forget_hops(source: Topic) -> None:
-    """Of what its routers on the cycle have dealt with."""
+    """Forgets the hops of records that all routers on the cycle have handled."""
     if source.hops:
         through_seq = min((router.cursor for router in source.outbound.values() if router.ring), default=0)
         for seq in [seq for seq in source.hops if seq <= through_seq]:

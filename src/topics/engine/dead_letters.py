@@ -1,8 +1,7 @@
 """Moves records from one topic to another: dead letters of a queue, and their way back.
 
 The deletion here and the append there are one batch of one log, the one of topics that exchange records: whenever a
-crash comes, a job is in one of the two, never in both and never in none. Both topics enter that log at their first
-move.
+crash comes, a job is in exactly one of the two. Both topics enter that log at their first move.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,7 +39,8 @@ class DeadLetters:
     def move(
         self, source: Topic, records: dict[int, NewRecord], dest: str, *, dead_letters: bool, create: bool
     ) -> Commit:
-        """Moves these live records. Done when they are where they belong: there, or, with an error, still here."""
+        """Moves these live records. Done when they are there, or, with an error, when they are certain to be still
+        here."""
         done = Commit()
         moving = self._moving.setdefault(source, set())
         moving.update(records)
@@ -127,7 +127,8 @@ class DeadLetters:
     def _keep_back_what_does_not_fit(
         self, source: Topic, dest: Topic, records: dict[int, NewRecord]
     ) -> dict[int, NewRecord]:
-        """The others need not wait for it: the next try takes it, when there is room."""
+        """Leaves out records that do not fit, so that the others need not wait: a later try takes them, when there is
+        room."""
         fitting = self._records.fitting(dest, list(records.values()), _UNBOUNDED)
         seqs = list(records)
         going = {seqs[position]: records[seqs[position]] for position in fitting}

@@ -1,11 +1,11 @@
-"""A delete by tag, looked for block by block before it is decided.
+"""A delete by tag: its records are looked for block by block before it is decided.
 
 Finding the records of a tag takes most of the time a delete takes, and it changes nothing: so it may be done in slices,
 with others let in between, and from the cold tier one segment after the other. The delete itself is then one operation
 and one instant for readers, as ever: it kills what was found.
 
-A plan is a hint. What is dead or gone by then is passed over, and blocks it does not know are looked at on the spot, as
-a replay does it with all of them. It holds for good, because a block's seqs never get other records.
+A plan is a hint. What is dead or gone by then is skipped, and blocks it does not know are searched on the spot, as a
+replay does for all of them. It holds for good, because a block's seqs never get other records.
 """
 
 from array import array
@@ -33,7 +33,7 @@ def doomed_in(block: AnyBlock, match: TagMatch, end: int) -> Doomed:
 
 
 class DeletePlan:
-    """Of the records with one tag, or one beginning of it."""
+    """The plan for the records with one tag, or with one prefix."""
 
     __slots__ = ("_found", "_match", "next_seq")
 
@@ -64,7 +64,7 @@ class DeletePlan:
         return True
 
     def take(self, block: AnyBlock) -> Doomed | None:
-        """What was found in the block, once: then it is dead. None where nobody has looked."""
+        """Hands out what was found in the block, once: after that it is dead. None if the block was not searched."""
         if block.first_seq >= self.next_seq:
             return None
         return self._found.pop(block.first_seq, NOBODY)

@@ -3,8 +3,8 @@
 Deterministic: the clock is handed in, and there are no sockets, files, threads or tasks. All calls come from
 one thread, so a call sees the effects of all calls before it and of none after it.
 
-Composed of who decides what, over one state and one flow: `topics`, `records`, `routers` and `queues`. The names
-below are the whole of what the engine can be asked.
+Composed of those who decide, over one state and one flow: `topics`, `records`, `routers` and `queues`. The names below
+are everything you can ask of the engine.
 """
 
 from collections.abc import Sequence

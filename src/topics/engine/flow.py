@@ -102,13 +102,13 @@ class Flow:
                     raise Busy(commit)
 
     def expire(self, topic: Topic, now_ms: int, *, wait: bool = False) -> None:
-        """Lets the TTL of the topic take what is too old by now; not while another one is about to be its TTL, which
-        the log says it had by then."""
+        """Expires what is too old by now. Does nothing while a change of the TTL is in flight: the log says that the
+        topic had the new one by then."""
         if not (topic.in_flight and topic.name in self.closed and topic.is_changing()):
             self.state.expire(topic, now_ms, wait=wait)
 
     def next_turn(self) -> Commit:
-        """Done when others have had their turn: for work that is cut into slices."""
+        """A commit that is done when others have had their turn: for work that is cut into slices."""
         commit = Commit()
         self.call_soon(lambda: commit.resolve(None, 0))
         return commit
@@ -152,7 +152,7 @@ class Flow:
         return commit
 
     def submit_apart(self, operation: SeqsReserved | CursorSet) -> Commit | None:
-        """One that does not queue: applied when it is durable, whatever else is in flight."""
+        """Submits an operation that does not queue: it is applied when it is durable, whatever else is in flight."""
         commit = self.journal.submit([operation], gated=True)
         if commit is None:
             apply(self.state, operation)
@@ -168,7 +168,7 @@ class Flow:
         return commit
 
     def close(self, names: Iterable[str], commit: Commit | None) -> None:
-        """Until then, whoever needs one of these names waits."""
+        """Whoever needs one of these names waits until the commit is done."""
         if commit is None:
             return
         closed = tuple(names)
@@ -193,8 +193,8 @@ class Flow:
         return last_seq <= topic.ceiling
 
     def when_quiet(self, call: Callable[[], None]) -> None:
-        """Makes the call while nothing is in flight: at once, or, with whatever comes next waiting, when it has landed.
-        The state is then one instant of the log."""
+        """Makes the call while nothing is in flight: at once, or when everything in flight has landed, while newer
+        operations wait. The state is then one instant of the log."""
         if not self._in_flight:
             call()
         else:
@@ -235,7 +235,7 @@ class Flow:
                 self.state.on_forwardable(source)
 
     def _drop(self, flight: InFlight) -> None:
-        """Its disk failed: it never happened, and nobody was told of its seqs."""
+        """The disk failed, so the operation never happened, and nobody was told of its seqs."""
         for operation in flight.operations:
             if isinstance(operation, TopicCreated):
                 self.state.unborn.pop(operation.topic_id, None)
@@ -275,7 +275,7 @@ class Flow:
     # Exchanging records
 
     def join(self, topic: Topic) -> Commit | None:
-        """Has the history of the topic go on in the log of those that exchange records. Its log so far has to be
+        """Moves the history of the topic to the log of the topics that exchange records. Its log so far has to be
         durable first, so that what a crash takes is the end of its history; until then nothing is taken for it."""
         commit = self._joining.get(topic.topic_id)
         if commit is None:
@@ -337,7 +337,8 @@ class Flow:
                 self.state.on_forwardable(router.source)
 
     def _cursors_before(self, operations: Sequence[Operation], topics: Iterable[Topic]) -> list[Operation]:
-        """How far routers are, where these operations make a difference to what a restart would copy."""
+        """The cursors of routers that must be logged first, because these operations would change what a restart
+        copies."""
         due: dict[Router, None] = {}
         for topic in topics:
             # What was copied on may be a copy itself: from the first source on.
@@ -379,7 +380,8 @@ class Flow:
         return through_seq
 
     def _cursors(self, source: Topic, routers: list[Router], before: Sequence[Operation]) -> list[Operation]:
-        """Routers at the same place share one; a dest whose originals no log has says where it ends."""
+        """Routers at the same place share one operation. A dest whose originals are in no log says at which seq it
+        ends."""
         now_ms = self.clock.now_ms()
         groups: list[list[Router]] = [routers]
         if source.log.resident_from is not None or len({router.dest for router in routers}) == 1:
@@ -433,7 +435,8 @@ def _assigned_before(operations: Sequence[Operation], topic: Topic) -> int:
 
 
 def _note_uncopied(operations: Sequence[Operation], topics: Iterable[Topic]) -> None:
-    """Should a crash take this delete, routers that have not copied what it takes would copy that first."""
+    """Notes that routers have not copied what this delete takes: if a crash took the delete, they would copy it
+    first."""
     if any(isinstance(operation, RecordsDeleted | JobsDeleted) for operation in operations):
         for topic in topics:
             for router in topic.outbound.values():

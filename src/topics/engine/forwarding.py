@@ -68,11 +68,11 @@ class Forwarding:
                 budget -= limits.ROUTER_BATCH_RECORDS_MAX
 
     def forward_pending(self) -> None:
-        """Forwards what is left to do everywhere, in bounds: before a checkpoint, so that it has the copies, too."""
+        """Forwards what is left everywhere, within bounds: before a checkpoint, so that it includes the copies."""
         self._catch_up_all(self._state.routers)
 
     def forward_from(self, source: Topic) -> None:
-        """Forwards what the topic has for its routers, in bounds: before records of it are deleted."""
+        """Forwards what the topic has for its routers, within bounds: before its records are deleted."""
         self._catch_up_all(source.outbound.values())
 
     def _catch_up_all(self, routers: Iterable[Router]) -> None:
@@ -128,14 +128,14 @@ class Forwarding:
         return self._copy(dest, source, routers, run)
 
     def _wait(self, dest: Topic, source: Topic, busy: Busy) -> Outcome:
-        """What it needs to look at is on the cold tier."""
+        """Waits for a segment of the cold tier."""
         busy.when_over(
             lambda: self._state.on_forwardable(source), lambda error: self._stall(dest, source, error.message)
         )
         return Outcome.HELD
 
     def _stall(self, dest: Topic, source: Topic, reason: str) -> None:
-        """A segment of the source is damaged, or not to be had: asking at once would find the same."""
+        """A segment of the source is damaged or missing, so this is tried again only after a while."""
         self._stalls = {topic: stall for topic, stall in self._stalls.items() if not topic.deleted}
         before = self._stalls.get(dest)
         pause_ms = limits.ROUTER_STALL_MS_MIN if before is None else 2 * before.pause_ms
@@ -233,7 +233,8 @@ class Forwarding:
         return True
 
     def _run_after(self, source: Topic, cursor: int, records_max: int) -> Run:
-        """Read once for all topics that stand at the same place: a source may have a thousand of them."""
+        """The next records of the source, read once for all dests at the same place: there may be a thousand of
+        them."""
         log = source.log
         asked = (source, cursor, records_max, log.head_seq, log.count)
         if asked != self._asked:
@@ -263,7 +264,7 @@ class Forwarding:
     # Room
 
     def _has_room(self, dest: Topic, now_ms: int) -> bool:
-        """Whether it is worth while to make copies: a full topic is asked often."""
+        """Whether it is worth making copies: a full topic is asked often."""
         self._state.expire(dest, now_ms)
         config = dest.config
         held = dest.log.count + dest.pending_count
@@ -349,7 +350,7 @@ def _part(made: Copies, picks: list[copies.Pick], start: int, stop: int) -> Copi
 
 
 def _within(sizes: list[int], room: int) -> int:
-    """How many of these, one after the other, fit."""
+    """How many of these fit, taken in order."""
     for number, size in enumerate(sizes):
         room -= size
         if room < 0:

@@ -36,7 +36,7 @@ class IdempotencyKeys:
             yield producer_key(name, mark.last_number, mark.last_hash), mark.write
 
     def restore(self, key: str, write: RememberedWrite) -> None:
-        """Puts a key back, in the order of `items`. The log may tell again what the snapshot knows already."""
+        """Puts a key back, in the order of `items`. The log may repeat what the snapshot already has."""
         if numbered := split_key(key):
             name, last_number, last_hash = numbered
             mark = self.producers.find(name)
@@ -47,7 +47,7 @@ class IdempotencyKeys:
         self._latest_ms = max(self._latest_ms, write.at_ms)
 
     def find(self, key: str, now_ms: int, window_ms: int) -> RememberedWrite | None:
-        """The write of this key of a client."""
+        """The write that used this key of a client."""
         now_ms = max(now_ms, self._latest_ms)
         self._forget_past(now_ms, window_ms)
         write = self._writes.get(key)
@@ -73,7 +73,7 @@ class IdempotencyKeys:
         return self._latest_ms
 
     def _forget_past(self, now_ms: int, window_ms: int) -> None:
-        """Forgets a few: more than one call can add, few enough that no call is slow."""
+        """Forgets a few keys: more than one call can add, and few enough that no call is slow."""
         past = []
         for key, write in islice(self._writes.items(), _FORGET_PER_CALL_MAX):
             if now_ms - write.at_ms < window_ms:

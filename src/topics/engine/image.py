@@ -47,7 +47,7 @@ def capture(topic: Topic, flushed: list[Flushed]) -> TopicCapture:
 
 
 def give_back(flushed: list[Flushed]) -> None:
-    """What was captured was not written: its records are still to be flushed."""
+    """The capture was not written: its records still have to be flushed."""
     for block, count, size in reversed(flushed):
         block.flushed_count, block.flushed_bytes = count, size
         block.unflagged = [position for position in block.unflagged if position < count]
@@ -234,7 +234,7 @@ def _load_queue(queue: LeaseQueue, image: QueueImage) -> None:
 
 
 def _lose_resident(log: TopicLog) -> None:
-    """Records that were never written are lost with their process: they are the ones no segment has."""
+    """Records that were never written are lost with their process: those that are in no segment."""
     head_seq = log.head_seq
     log.head_seq = max(
         log.earliest_seq - 1,

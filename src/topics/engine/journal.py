@@ -40,15 +40,15 @@ class Commit:
 
 
 class Busy(Exception):
-    """The answer depends on something that is not durable yet, or not at hand. Wait for `commit`, then call again; but
-    where it failed, asking again would find the same: whoever waits has to be told."""
+    """The answer depends on something that is not durable yet, or not at hand. Wait for `commit`, then call again. If
+    the commit failed, another call would only find the same: tell whoever waits."""
 
     def __init__(self, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
 
     def when_over(self, again: Callable[[], None], failed: Callable[[TopicsError], None]) -> None:
-        """For who cannot wait: makes one of the calls when it is over."""
+        """For callers that cannot wait: makes one of the calls when it is over."""
 
         def over(commit: Commit) -> None:
             if commit.error is None:
@@ -63,8 +63,8 @@ class Journal(Protocol):
     """Takes operations, in the order they happen to each topic. The operations of a topic are all in one log."""
 
     def admit(self, topic_id: int) -> None:
-        """Asked first. Raises when operations of this topic cannot be taken now: its disk failed, or too much waits
-        already. What is handed over later in the same turn is taken."""
+        """Has to be asked first. Raises if operations of this topic cannot be taken now: its disk failed, or too much
+        is waiting. What is handed over later in the same turn is taken."""
         ...
 
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:

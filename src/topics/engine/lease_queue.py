@@ -97,7 +97,7 @@ class Leases:
         return ended
 
     def end(self, seq: int) -> bool:
-        """False when there was none. Hot: once per ack."""
+        """Ends the lease of a job; False if it had none. Once per ack."""
         lease = self.by_seq.pop(seq, None)
         if lease is None:
             return False
@@ -108,7 +108,7 @@ class Leases:
         return True
 
     def _holding(self, lease: Lease, seqs: Iterable[int]) -> list[int]:
-        """Those of the jobs that this lease still holds."""
+        """The jobs that this lease still holds."""
         by_seq, expired = self.by_seq, self.expired
         return [seq for seq in seqs if by_seq.get(seq) is lease and seq not in expired]
 
@@ -173,7 +173,7 @@ class LeaseQueue:
     # What time does
 
     def sweep(self, now_ms: int) -> None:
-        """Makes claimable what leases and delays that are over held back."""
+        """Makes jobs claimable whose leases or delays have ended."""
         for seq in self.leases.expire(now_ms):
             self._reclaim(seq)
         while self._due and self._due[0][0] <= now_ms:
@@ -274,7 +274,7 @@ class LeaseQueue:
             heapify(self._due)
 
     def leave(self, seqs: Iterable[int]) -> None:
-        """These jobs are on their way out: nobody gets them any more."""
+        """These jobs are leaving: nobody gets them any more."""
         for seq in seqs:
             self.leases.end(seq)
             self.reclaimable.discard(seq)
@@ -299,7 +299,7 @@ class LeaseQueue:
                 self._reclaim(seq)
 
     def release_all(self) -> None:
-        """No lease is known to be true any more: every job that was handed out can be claimed."""
+        """No lease is certain any more: every job that was handed out can be claimed."""
         self.released(list(self.leases.by_seq), 0)
 
     # Jobs that are gone
@@ -329,7 +329,7 @@ class LeaseQueue:
         self.forget([seq for seq in set(self.known()) if seq < before_seq and not is_live(seq)])
 
     def known(self) -> Iterable[int]:
-        """Every job that is not simply fresh; some of them more than once."""
+        """Every job that is not fresh; some of them more than once."""
         return chain(self.deliveries, self.delayed, self.reclaimable, self.leaving)
 
     def restore(self, leases: dict[int, Lease], delayed: dict[int, int], reclaimable: Iterable[int]) -> None:

@@ -129,7 +129,7 @@ def _sizes_as_sent(fragments: list[bytes], line_bytes: int) -> list[int]:
 
 
 def _within(sizes: list[int], budget: int, *, at_least_one: bool) -> int:
-    """How many of these, one after the other, fit into the budget."""
+    """How many of these fit into the budget, taken in order."""
     if sum(sizes) <= budget:
         return len(sizes)
     used = 0
@@ -223,7 +223,7 @@ def texts_of(log: TopicLog, seqs: Sequence[int]) -> list[bytes]:
 
 
 def oldest_ts(log: TopicLog) -> int:
-    """A time that no live record is older than. There has to be one."""
+    """A time that no live record is older than. There has to be a live record."""
     block = log.blocks[0]
     return block.ts(max(log.earliest_seq - block.first_seq, 0)) if block.ready else block.first_ts
 
@@ -278,7 +278,8 @@ def prepare_delete(log: TopicLog, before_seq: int) -> None:
 
 
 def plan_delete(log: TopicLog, match: TagMatch, before_seq: int, records_max: int) -> bool:
-    """Looks for what a delete by tag would take, at so many records; True when all is found. May raise `Busy`."""
+    """Searches for what a delete by tag would take, a limited number of records at a time; True when it has found
+    everything. May raise `Busy`."""
     plan = log.plans.pop(match, None) or DeletePlan(match)
     if len(log.plans) >= limits.DELETE_PLANS_MAX:
         del log.plans[next(iter(log.plans))]  # whoever asked longest ago has gone, or begins again

@@ -1,4 +1,4 @@
-"""The ledger of involuntary loss of one topic: which seqs, why, and when that was last seen to go on.
+"""The ledger of involuntary loss of one topic: which seqs, why, and when the range last grew.
 
 Caps and TTLs take seqs from the front, in order; a crash, or a source trimmed before it was forwarded, anywhere.
 Bounded: beyond `LOSSES_PER_TOPIC_MAX` entries the two oldest of a kind become one, so the ranges stay complete.
@@ -25,7 +25,7 @@ class LossLedger:
         return len(self._crashes) + len(self._evicted)
 
     def seqs_by_reason(self) -> dict[GapReason, int]:
-        """How many seqs the ranges hold, by reason: those deleted before the loss too, as tombstones count them."""
+        """How many seqs the ranges hold, by reason. As in tombstones, seqs deleted before the loss are included."""
         counted = self._seqs_by_reason
         if counted is None:
             counted = self._seqs_by_reason = {}
@@ -34,7 +34,7 @@ class LossLedger:
         return counted
 
     def note(self, gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
-        """What is noted already is passed over, so a loss may be told again after a restart."""
+        """Skips what is already noted, so that a restart may report a loss again."""
         self._seqs_by_reason = None
         if reason in (GapReason.CRASH, GapReason.SOURCE_TRIM):
             _extend(self._crashes, gap_from, gap_to, reason, ts)

@@ -1,4 +1,4 @@
-"""What can be told of a topic without reading a record of it: how its log is divided, and when things happened.
+"""What is known about a topic without reading its records: how its log is divided, and when things happened.
 
 For those who look at thousands of topics. Nothing here waits, fetches, forwards, or counts as reading. A time asked for
 of a record that is in a segment is told from the times of the segment: it is near, and no file is touched.
@@ -54,8 +54,8 @@ def near_ts(log: TopicLog, seq: int) -> int:
 
 
 def lag(log: TopicLog, seq: int, now_ms: int) -> tuple[int, int]:
-    """How far behind the head somebody is who has dealt with `seq`: in seqs, and how long the first live record that
-    waits for them has been there, in milliseconds. No time when all that waits is gone."""
+    """How far a reader at `seq` is behind the head: in seqs, and for how many milliseconds the first live record has
+    been waiting for it. The time is 0 if nothing that waits is still live."""
     behind = max(log.head_seq - seq, 0)
     first_seq = max(seq + 1, log.earliest_seq)
     if not behind or not log.blocks or first_seq > log.blocks[-1].last_seq:

@@ -1,4 +1,4 @@
-"""Producers of one topic: of each its last write, whose number says that everything up to it has been written.
+"""The producers of one topic, each with its last write: everything up to its number has been written.
 
 Kept without a window. Beyond `PRODUCERS_PER_TOPIC_MAX` the one that wrote longest ago is forgotten.
 """
@@ -42,7 +42,7 @@ class Producers:
         self._marks[name] = mark
 
     def durable(self, resident_from: int | None) -> Iterator[tuple[str, Mark]]:
-        """What outlives the process: writes from `resident_from` on do not."""
+        """What survives the process: writes from `resident_from` on do not."""
         for name, mark in self._marks.items():
             in_memory = resident_from is not None and mark.write.first_seq >= resident_from
             durable = self._durable.get(name) if in_memory else mark

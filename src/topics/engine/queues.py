@@ -1,4 +1,4 @@
-"""Queues: claim, ack, nack, extend, and what becomes of jobs nobody could do.
+"""Queues: claim, ack, nack, extend, and what happens to jobs that nobody could do.
 
 Decides and journals; who holds what is in each topic's `LeaseQueue`. Like the engine: plain calls, deterministic,
 `Busy` where an answer has to wait for slow storage, a `commit` where it has to wait for the disk.
@@ -53,7 +53,7 @@ class Job(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """`commit`: wait for it before the jobs are told. `moved`: dead letters on their way, met by this claim."""
+    """`commit`: wait for it before you hand out the jobs. `moved`: dead letters that this claim found, on their way."""
 
     jobs: list[Job]
     commit: Commit | None = None
@@ -142,7 +142,7 @@ class Queues:
     def _grant(
         self, topic: Topic, queue: LeaseQueue, claimers: Sequence[Claimer], jobs: list[int], texts: list[bytes]
     ) -> list[Claim]:
-        """Leases the jobs. Hot."""
+        """Leases the jobs: once per claim, one lease for all of them."""
         now_ms = self._clock.now_ms()
         if len(claimers) == 1:
             hands = [sorted(jobs)]
@@ -162,7 +162,7 @@ class Queues:
         return [Claim(_jobs(queue, next(granted), text_of), commit) if hand else Claim([]) for hand in hands]
 
     def _choose(self, topic: Topic, queue: LeaseQueue, wanted: int) -> tuple[list[int], list[int]]:
-        """The jobs to hand out, and those that were handed out too often."""
+        """The jobs to hand out, and those that were delivered too often."""
         config = topic.config
         dead: list[int] = []
         count = wanted
@@ -210,7 +210,7 @@ class Queues:
     # Settling
 
     def ack(self, name: str, node: str, seqs: Sequence[int], lease_ids: Sequence[str] | None) -> Settled:
-        """Deletes those jobs whose last holder is `node`. Late is not too late, as long as nobody else has the job."""
+        """Deletes the jobs whose last holder is `node`. A late ack counts as long as nobody else has the job."""
         topic, queue = self.queue(name)
         held, skipped = _split(queue, node, seqs, lease_ids)
         if not held:
@@ -342,7 +342,7 @@ class Queues:
 
 
 def lease_token(lease_id: int, seq: int) -> str:
-    """What a client knows the lease of one job as."""
+    """The `lease_id` of one job, as clients see it."""
     return f"lease_{lease_id:x}{seq:08x}"
 
 
@@ -353,7 +353,7 @@ def _split(
     lease_ids: Sequence[str] | None,
     expired: set[int] | frozenset[int] = frozenset(),
 ) -> tuple[list[int], list[int]]:
-    """Which of these jobs `node` holds, under the given lease where one is given, and which it does not."""
+    """Which of these jobs `node` holds (under the given lease, if there is one), and which it does not."""
     held: list[int] = []
     skipped: list[int] = []
     taken: set[int] = set()
@@ -374,7 +374,7 @@ def _split(
 
 
 def _jobs(queue: LeaseQueue, grant: Grant, texts: dict[int, bytes]) -> list[Job]:
-    """Hot. The lease goes in behind the seq, which comes first in every record's text."""
+    """Once per job. The lease is inserted after the seq, which comes first in every record's text."""
     jobs: list[Job] = []
     lease_id, deadline_ms, deliveries = grant.lease_id, grant.deadline_ms, queue.deliveries
     for seq in grant.seqs:

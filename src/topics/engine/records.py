@@ -53,7 +53,7 @@ class Appended(Struct, frozen=True, gc=False):
 
 
 class DeletedRecords:
-    """`count`, how many were live until then, is known once the commit, if there is one, is done."""
+    """`count`, how many were live, is known once the commit is done, if there is one."""
 
     __slots__ = ("commit", "count", "topic")
 
@@ -197,7 +197,7 @@ class Records:
         *,
         created: bool,
     ) -> Commit | None:
-        """Gives a write to the journal; returns the commit to wait for, if it or its class has to."""
+        """Gives a write to the journal; returns the commit to wait for, if there is one."""
         durability = topic.config.durability
         operations: list[operation.Operation] = []
         if batch.has_delays:
@@ -317,8 +317,8 @@ class Records:
     # What takes records by itself
 
     def expire_due(self) -> bool:
-        """Gives back what TTLs have taken in topics nobody touches, and has it noted: one operation a log, and none
-        when nothing was due. True when there may be more: only so many topics are looked at in one call."""
+        """Expires records in topics that nobody touches, and journals that: one operation per log, and none if nothing
+        was due. Looks at a limited number of topics; True if there may be more."""
         now_ms = self._flow.clock.now_ms()
         by_lane: dict[int, list[Topic]] = {}
         due = self._state.take_due(now_ms, limits.EXPIRY_SLICE_TOPICS)
@@ -343,7 +343,8 @@ class Records:
     # Room
 
     def fitting(self, topic: Topic, records: list[NewRecord], bounds: WriteLimits) -> list[int]:
-        """The positions of those that one write can take now. Raises what refuses the write when there are none."""
+        """The positions of the records that fit into one write now. If there are none, raises the error that refuses
+        the write."""
         self._state.expire(topic, self._flow.clock.now_ms())
         batch = admit(records, None, topic.assigned_seq + 1, 0, bounds)
         free = bytes_free(self._limits.total_bytes_max, self._state.bytes_live, topic, batch.sizes)
@@ -401,7 +402,7 @@ def _unknown(topic: Topic, write: Write, producer: Producer) -> tuple[str, list[
 
 
 def _repeated(topic: Topic, earlier: RememberedWrite, producer: Producer | None) -> Appended:
-    """The answer to a write that was made before."""
+    """The answer to a repeated write."""
     mark = None if producer is None else _mark(topic, producer.name)
     waiting = topic.in_flight[-1].commit if topic.in_flight and earlier.first_seq > topic.log.head_seq else None
     next_number = 0 if mark is None else mark.last_number + 1
@@ -409,7 +410,7 @@ def _repeated(topic: Topic, earlier: RememberedWrite, producer: Producer | None)
 
 
 def _delays(topic: Topic, records: list[NewRecord], first_seq: int, now_ms: int) -> list[JobsDelayed]:
-    """Which of these jobs are not to be claimed before when."""
+    """Which of these jobs are delayed, and until when."""
     seqs_by_delay: dict[int, list[int]] = {}
     for seq, record in enumerate(records, first_seq):
         if record.delay_ms:

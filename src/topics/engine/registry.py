@@ -7,8 +7,8 @@ from topics.engine.topic import Topic
 
 
 class Registry:
-    """Of two topics with one name, the one of the higher id has it: logs are read one after the other, so a topic may
-    still be there when its successor is made."""
+    """If two topics have the same name, it belongs to the one with the higher id: shards are replayed one after the
+    other, so a topic may still be there when its successor is created."""
 
     __slots__ = ("_by_id", "_names", "by_name")
 
@@ -30,7 +30,7 @@ class Registry:
         return self._by_id.get(topic_id)
 
     def replaced(self) -> list[Topic]:
-        """Those whose name another one has."""
+        """The topics whose name belongs to a newer one."""
         return [topic for topic in self._by_id.values() if self.by_name[topic.name] is not topic]
 
     def add(self, topic: Topic) -> None:
@@ -61,7 +61,7 @@ def names_after(names: list[str], after: str, prefixes: tuple[str, ...]) -> Iter
 
 
 def _disjoint(prefixes: tuple[str, ...]) -> list[str]:
-    """The prefixes in order, without those another one covers."""
+    """The prefixes in order, without those that another one covers."""
     kept: list[str] = []
     for prefix in sorted(prefixes):
         if not kept or not prefix.startswith(kept[-1]):

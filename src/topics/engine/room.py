@@ -1,4 +1,4 @@
-"""Whether a write fits into its topic, and into the server: never, not now, or yes; and which part of it would."""
+"""Whether a write fits into its topic and into the server (yes, not now, or never), and which part of it would."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def check_caps(topic: Topic, batch: Batch) -> None:
 
 
 def those_that_fit(topic: Topic, sizes: Sequence[int], bytes_free: int) -> list[int]:
-    """The positions of records that together fit now, and into so many bytes. Those too large are passed over."""
+    """The positions of records that fit together, into so many bytes. Skips those that are too large."""
     config, log = topic.config, topic.log
     count_free = len(sizes)
     if config.discard is Discard.REJECT:
@@ -78,7 +78,7 @@ def bytes_free(total_max: int, bytes_live: int, topic: Topic, sizes: Sequence[in
 
 
 def growth(topic: Topic, count: int, size: int) -> int:
-    """By how many bytes the topic grows with so many records of so many bytes, once its caps have taken theirs."""
+    """By how many bytes the topic grows with these records, once its caps have evicted what is beyond them."""
     config, log = topic.config, topic.log
     held = log.bytes + topic.pending_bytes + size
     if config.discard is Discard.OLD:
@@ -90,7 +90,7 @@ def growth(topic: Topic, count: int, size: int) -> int:
 
 
 def _bytes_beyond(log: TopicLog, records_max: int) -> int:
-    """What the oldest records hold that have to go until so many are left."""
+    """The bytes of the oldest records that have to go until only so many are left."""
     if records_max <= 0:
         return log.bytes
     excess, freed = log.count - records_max, 0

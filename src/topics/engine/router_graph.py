@@ -12,7 +12,7 @@ from topics.engine.topic import Router, Topic
 
 
 def source_of(topic: Topic) -> Topic | None:
-    """Where the topic's routers take their records from, if it has any."""
+    """The source of the routers into the topic, if it has any."""
     for router in topic.inbound.values():
         return router.source
     return None
@@ -42,7 +42,7 @@ def around(source: Topic, dest: Topic) -> tuple[Topic, ...]:
 
 
 def ring_of(topic: Topic) -> int:
-    """How many topics are on the cycle this one is on; 0 when on none."""
+    """How many topics are on the cycle of this one; 0 if it is on none."""
     for router in topic.inbound.values():
         return router.ring
     return 0

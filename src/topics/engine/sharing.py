@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 
 def shares(available: int, wishes: Sequence[int], first: int = 0) -> list[int]:
-    """How many each gets: what it wishes where there is enough, else in proportion to that.
-
-    What the proportions leave over goes round one by one, beginning with `first`, so that turns can be taken.
+    """How many jobs each claimer gets: as many as it asks for if there are enough, otherwise in proportion. What the
+    proportions leave over is dealt one by one, beginning with `first`, so that the caller can rotate.
     """
     total = sum(wishes)
     if available >= total:

@@ -1,4 +1,4 @@
-"""What the engine holds: every topic and router, what they add up to, and what a checkpoint has to write.
+"""What the engine holds: every topic and router, their totals, and what a checkpoint has to write.
 
 Changed by `apply.py` alone. Nothing here refuses, journals or waits, and time comes in as an argument.
 """
@@ -100,7 +100,7 @@ class State:
     # Records that go
 
     def evict(self, topic: Topic) -> None:
-        """Lets the caps of the topic take what is beyond them."""
+        """Evicts what is beyond the caps of the topic."""
         config, log = topic.config, topic.log
         if (config.cap_records and log.count > config.cap_records) or (
             config.cap_bytes and log.bytes > config.cap_bytes
@@ -117,7 +117,7 @@ class State:
             self.account(topic, bytes_before, count_before)
 
     def expire(self, topic: Topic, now_ms: int, *, wait: bool = False) -> None:
-        """Lets the TTL of the topic take what is too old at `now_ms`; see `TopicLog.expire` for `wait`.
+        """Expires what is too old at `now_ms`; see `TopicLog.expire` for `wait`.
 
         Doing it now or with the next operation comes to the same: what goes is always the oldest.
         """
@@ -138,7 +138,7 @@ class State:
         self.lost_total[reason] = self.lost_total.get(reason, 0) + records
 
     def account(self, topic: Topic, bytes_before: int, count_before: int) -> None:
-        """Records of the topic are gone: takes over what that changes elsewhere."""
+        """Records of the topic are gone: updates the totals and everything else that depends on them."""
         self.bytes_live += topic.log.bytes - bytes_before
         self.records_live += topic.log.count - count_before
         if topic.queue is not None:
@@ -148,7 +148,7 @@ class State:
     # When TTLs take something
 
     def watch_ttl(self, topic: Topic) -> None:
-        """Has the topic looked at when its oldest record is too old."""
+        """Remembers to look at the topic when its oldest record expires."""
         if topic.config.ttl_ms and topic.log.count:
             due_ms = log_reading.oldest_ts(topic.log) + topic.config.ttl_ms + 1
             if not topic.due_ms or due_ms < topic.due_ms:
@@ -156,7 +156,7 @@ class State:
                 heappush(self._due, (due_ms, topic.topic_id))
 
     def take_due(self, now_ms: int, count_max: int) -> list[Topic]:
-        """Topics whose TTL may take something by now, so many at most. The others cost nothing."""
+        """Up to so many topics whose TTL may have expired something by now. The others cost nothing."""
         found: list[Topic] = []
         while len(found) < count_max and self._due and self._due[0][0] <= now_ms:
             due_ms, topic_id = heappop(self._due)
@@ -187,7 +187,7 @@ class State:
             block.counted_bytes = memory_bytes
 
     def count_unsealed(self) -> int:
-        """What is in memory and could be sealed, counted anew: blocks may have gone in many ways."""
+        """Counts anew what is in memory and could be sealed, because blocks may have gone in many ways."""
         gone = [block for block, topic in self.large.items() if not holds(topic, block)]
         for block in gone:
             del self.large[block]

@@ -134,11 +134,11 @@ class TopicLog:
         self.block_starts.append(block.first_seq)
 
     def replace_block(self, block: AnyBlock) -> None:
-        """Puts `block` in the place of the one with the same seqs."""
+        """Replaces the block that has the same seqs."""
         self.blocks[bisect_left(self.block_starts, block.first_seq)] = block
 
     def keep_resident(self, resident_only: bool) -> None:
-        """Says whether records from now on stay in memory. What was resident so far is written when it ends."""
+        """Sets whether records stay in memory from now on. When that ends, what was resident is written."""
         if resident_only == (self.resident_from is not None):
             return
         self.resident_from = self.head_seq + 1 if resident_only else None
@@ -184,9 +184,8 @@ class TopicLog:
             self._remove_below(last_seq + 1, deleted=False)
 
     def expire(self, oldest_ts: int, *, wait: bool) -> None:
-        """Expires every live record older than `oldest_ts`.
-
-        `wait`: raises `Busy` rather than leave that undone for now in a block that has to be fetched first.
+        """Expires every live record older than `oldest_ts`. If a block has to be fetched for that, raises `Busy` with
+        `wait`, and otherwise leaves it for later.
         """
         while self.count:
             block = self.blocks[0]

@@ -46,7 +46,8 @@ class Topics:
         return self._state.topics.get(name)
 
     def get(self, name: str, *, touch: bool = False, wait: bool = True) -> Topic:
-        """The topic with everything forwarded and expired that has to be, for reading its state. `wait`: exactly."""
+        """The topic for reading its state, after forwarding and expiring what is due. `wait`: completely, even if that
+        takes a fetch."""
         topic = self._state.topics.get(name)
         if topic is None:
             check_topic_name(name)
@@ -61,8 +62,8 @@ class Topics:
         return topic
 
     def refresh(self, topic: Topic) -> None:
-        """A delivery of this topic: counts as reading it, fetches what its routers have for it, and takes what its TTL
-        says is gone."""
+        """For a delivery of this topic: counts as a read, forwards what its routers have for it, and expires what is
+        too old."""
         topic.last_read_ts = now_ms = self._flow.clock.now_ms()
         if topic.inbound:
             self._forwarding.catch_up(topic)
@@ -161,7 +162,8 @@ class Topics:
             )
         self._flow.admit(topic)
         routers = (*topic.inbound.values(), *topic.outbound.values())
-        # Those it is copied to lose their routers, and a cycle it was on is none any more.
+        # The topics it is copied to lose their routers. Every topic on its cycle forgets the cycle, except the deleted
+        # one.
         topics = tuple(
             dict.fromkeys((topic, *(each for router in routers for each in around(router.source, router.dest))))
         )
@@ -171,7 +173,7 @@ class Topics:
         return DeletedTopic(True, commit, tuple(sorted(router.name for router in routers)))
 
     def evict_cold(self, topic: Topic) -> None:
-        """What is beyond the caps and on the cold tier goes once it has been fetched: nobody waits for it."""
+        """Evicts what is beyond the caps and on the cold tier once it has been fetched. Nobody waits for that."""
         config, log = topic.config, topic.log
         if topic.deleted or config.discard is not Discard.OLD or not log.blocks or not log.blocks[0].cold:
             return

@@ -14,8 +14,8 @@ class GapReason(StrEnum):
 
 
 class LostRange(NamedTuple):
-    """Seqs in the middle of a log that never had a record, or no longer have it: lost in a crash, or not to be had
-    from the source of a router. Both ends are inclusive."""
+    """Seqs in the middle of a log that have no record: lost in a crash, or lost in the source of a router before they
+    were forwarded. Both ends are inclusive."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Gap(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Seqs that were lost, why, and when that was last seen to go on."""
+    """Seqs that were lost, why, and when the range last grew."""
 
     gap_from: int
     gap_to: int

@@ -48,7 +48,8 @@ class LeaseImage(Struct, frozen=True, array_like=True):
 
 
 class QueueImage(Struct, frozen=True, kw_only=True):
-    """What a queue knows of its jobs. `reclaimable` are those without a lease; one that has expired is a lease."""
+    """What a queue knows about its jobs. `reclaimable` are jobs without a lease; an expired lease still counts as
+    one."""
 
     claim_cursor: int
     dead_lettered: int

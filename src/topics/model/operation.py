@@ -17,7 +17,7 @@ from topics.model.tag_match import TagMatch
 
 
 class Happened(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is"):
-    """What all operations but `Appended` have. `topic_id` is 0 for what is not about one topic."""
+    """What all operations except `Appended` have. `topic_id` is 0 if the operation is not about one topic."""
 
     topic_id: int = 0
     ts: int
@@ -96,7 +96,8 @@ class RecordsDeleted(Happened, frozen=True, tag="records-deleted"):
 
 
 class ClockReached(Happened, frozen=True, tag="clock-reached"):
-    """The TTLs of these topics have taken what is too old at `ts`. Every other operation says the same of its own."""
+    """The TTLs of these topics have expired what is too old at `ts`. Every other operation does the same for its own
+    topic."""
 
     topic_ids: list[int]
 
@@ -108,9 +109,9 @@ class CapReached(Happened, frozen=True, tag="cap-reached"):
 
 
 class Restarted(Happened, frozen=True, tag="restarted"):
-    """The process before ended without a word. Seqs up to `head_seq` were given out and may be gone; routers into the
-    topic go on behind `cursors`, by their ids; leases have ended, unless they are durable. `topic_id` 0 says only that
-    there was a start."""
+    """The previous process ended without a clean stop. Seqs up to `head_seq` were given out and may be gone; routers
+    into the topic go on behind `cursors`, by their ids; leases have ended, unless they are durable. `topic_id` 0 says
+    only that there was a start."""
 
     head_seq: int = 0
     cursors: dict[int, int] = {}

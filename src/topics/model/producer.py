@@ -1,7 +1,7 @@
 """A producer that numbers its records: what it has written stays known for good, not for a window of time.
 
 Its last write is remembered under a key that no key of a client can be, since those hold no NUL: its name, the number
-of the last record, and a hash of that record, by which a repetition that is none is found out.
+of the last record, and a hash of that record, so that a retry with different data is refused.
 """
 
 from typing import Annotated, NamedTuple
@@ -47,7 +47,7 @@ def producer_key(name: str, last_number: int, last_hash: str) -> str:
 
 
 def split_key(key: str) -> tuple[str, int, str] | None:
-    """The producer, the number of its last record and that one's hash, if the key is of one."""
+    """The producer, the number of its last record and the hash of that, if the key belongs to a producer."""
     name, *rest = key.split(_SEPARATOR)
     return (name, int(rest[0]), rest[1]) if len(rest) == 2 and rest[0].isdecimal() else None
 
@@ -62,7 +62,7 @@ def _check(field: str, text: str) -> None:
 
 
 class RememberedWrite(NamedTuple):
-    """The seqs a key, or a producer's number, was used for, and when."""
+    """The seqs that a key or a producer's number was used for, and when."""
 
     first_seq: int
     record_count: int

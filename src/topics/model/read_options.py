@@ -1,4 +1,4 @@
-"""How a reader wants records: how many, how they are rendered, and which are left out."""
+"""What a reader asks for: how many records, how they are rendered, and which are left out."""
 
 from typing import NamedTuple
 

@@ -106,7 +106,7 @@ def render_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw, meta
 
 
 def plain_fragment(seq: int, ts: int, node: str | None, data: bytes | Raw) -> bytes:
-    """The fragment of a record without meta. Hot."""
+    """The fragment of a record without meta: what most single writes are."""
     if node is None:
         return b'{"$seq":%d,"$ts":%d,"data":%b}' % (seq, ts, data)
     return b'{"$seq":%d,"$ts":%d,"$node":%b,"data":%b}' % (seq, ts, _encode(node), data)
@@ -127,7 +127,7 @@ def fragment_of(seq: int, ts: int, node: str | None, payload: bytes) -> tuple[by
 
 
 def node_of(fragment: bytes) -> str | None:
-    """Who wrote the record, of any rendering."""
+    """Who wrote the record, from any rendering of it."""
     return _decode_origin(fragment).node
 
 
