@@ -66,6 +66,8 @@ async def _serve(settings: Settings) -> None:
         try:
             # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
             await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
+            if recovery.done():
+                recovery.result()  # a directory that is refused at once is nobody's to connect to
             await _listen(server, listener)
             server.connections.start(loop)
             await recovery
