@@ -1,6 +1,8 @@
 """The console in a real browser: every page and what one does there, hostile records, keys, a server that goes away."""
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,18 +112,33 @@ def overview_with(page: Page, change: Callable[[dict[str, Any]], None]) -> None:
     page.route("**/v0/overview*", answer)
 
 
-def test_five_thousand_topics_are_a_few_rows_in_the_page(page: Page, shop: RunningServer) -> None:
-    def many(said: dict[str, Any]) -> None:
-        said["topics"] = [{**said["topics"][0], "topic": f"topic-{number:04}"} for number in range(5000)]
+def write_to_each(url: str, topics: list[str]) -> None:
+    """One record to each, over one connection, without waiting for answers in between."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    body = b'{"records":[{"data":1}],"config":{"durability":"memory"}}'
+    head = f"Host: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    requests = b"".join(b"POST /v0/topics/%b HTTP/1.1\r\n%b%b" % (topic.encode(), head, body) for topic in topics)
+    with socket.create_connection((host, int(port)), 60) as connection:
+        sending = threading.Thread(target=connection.sendall, args=(requests,))
+        sending.start()
+        answers = b""
+        while answers.count(b'"first_seq":1') < len(topics):
+            data = connection.recv(1 << 16)
+            assert data, answers[-500:]
+            answers += data
+        sending.join()
 
-    overview_with(page, many)
-    page.goto(f"{shop.url}/console")
-    expect(page.get_by_text("5,000 topics")).to_be_visible()
-    assert page.locator("tbody tr").count() < 120
-    page.locator(".scroll").evaluate("frame => { frame.scrollTop = frame.scrollHeight; }")
-    expect(page.get_by_role("link", name="topic-4999")).to_be_visible()
-    page.get_by_label("Filter topics by name").fill("topic-1234")
-    expect(page.locator("tbody tr[data-key]")).to_have_count(1)
+
+def test_five_thousand_topics_are_a_few_rows_in_the_page(page: Page) -> None:
+    with server() as running:
+        write_to_each(running.url, [f"topic-{number:04}" for number in range(5000)])
+        page.goto(f"{running.url}/console")
+        expect(page.get_by_text("5,000 topics")).to_be_visible()
+        assert page.locator("tbody tr").count() < 120
+        page.locator(".scroll").evaluate("frame => { frame.scrollTop = frame.scrollHeight; }")
+        expect(page.get_by_role("link", name="topic-4999")).to_be_visible()
+        page.get_by_label("Filter topics by name").fill("topic-1234")
+        expect(page.locator("tbody tr[data-key]")).to_have_count(1)
 
 
 def test_a_shard_that_refuses_writes_is_told_with_what_to_do(page: Page, shop: RunningServer) -> None:
@@ -250,6 +267,24 @@ def test_a_tighter_cap_says_first_what_it_evicts(opened: Callable[[str], Page], 
         assert client.topic("ledger").count == 5
 
 
+def test_a_queue_says_first_which_jobs_a_tighter_cap_evicts(opened: Callable[[str], Page], shop: RunningServer) -> None:
+    with shop.client() as client:
+        client.create("parcels", type="queue")
+        client.append_many("parcels", range(10))
+        done = client.claim("parcels", node="w", max=4).claimed
+        client.ack("parcels", done[:2], node="w")  # of eight that are left, two are in flight
+    page = opened("topics/parcels/config")
+    page.get_by_label("Most records").fill("5")
+    page.get_by_role("button", name="Preview change").click()
+    expect(page.get_by_text("3 records will be evicted at once")).to_be_visible()
+    expect(page.get_by_text("2 of them are leased")).to_be_visible()
+    page.get_by_role("button", name="Apply and evict 3").click()
+    page.get_by_role("dialog").get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("parcels is configured.")).to_be_visible()
+    with shop.client() as client:
+        assert client.topic("parcels").count == 5
+
+
 def test_a_lease_is_extended_and_given_back_and_dead_letters_sent_again(
     opened: Callable[[str], Page], shop: RunningServer
 ) -> None:
@@ -362,9 +397,24 @@ def test_a_key_with_prefixes_sees_its_names_only(page: Page, guarded: RunningSer
     expect(page.get_by_text("This key may not see this topic.")).to_be_visible()
 
 
+BEYOND_THE_EDGE = """[...document.querySelectorAll("main *, header *")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth && !one.closest(".scroll, nav, .tabs"))
+    .map((one) => `${one.tagName}.${one.getAttribute("class")} ${one.textContent.slice(0, 40)}`)"""
+
+
 def test_a_phone_scrolls_nothing_sideways(page: Page, shop: RunningServer) -> None:
+    def long_ago(said: dict[str, Any]) -> None:
+        for topic in said["topics"]:
+            for name in ("last_ts", "first_ts", "last_read_ts"):
+                topic[name] = said["server"]["ts"] - 754_000  # 12 min 34 s: a long text
+
+    overview_with(page, long_ago)
     page.set_viewport_size({"width": 390, "height": 844})
     for place in PAGES:
         page.goto(f"{shop.url}/console#/{place}")
         expect(page.get_by_text("connected")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
+        expect(page.get_by_text("Loading…")).to_have_count(0)
+        if place == "topics/shop":
+            expect(page.get_by_text("12 min 34 s ago").first).to_be_visible()
+        wide = page.evaluate(BEYOND_THE_EDGE)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (place, wide)

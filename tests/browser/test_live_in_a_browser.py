@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from acceptance.faulty_proxy import FaultyProxy
 from browser.conftest import OpenPage
-from browser.cutting_proxy import CuttingProxy
 from conformance.client import Topic, eventually
 from conformance.process import ServerProcess
 
@@ -108,8 +108,8 @@ def server(tmp_path: Path) -> Iterator[Restartable]:
 
 
 @pytest.fixture
-def proxy(server: Restartable) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(server.port)
+def proxy(server: Restartable) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(server.port)
     yield proxy
     proxy.close()
 
@@ -171,9 +171,9 @@ def test_a_page_goes_on_after_the_server_was_stopped_and_written_to_without_it(
 
 @PAGES
 def test_a_page_goes_on_over_cut_connections(
-    server: Restartable, proxy: CuttingProxy, open_page: OpenPage, script: str
+    server: Restartable, proxy: FaultyProxy, open_page: OpenPage, script: str
 ) -> None:
-    page = open_page(f"http://127.0.0.1:{proxy.port}", script)
+    page = open_page(proxy.url, script)
     count = 0
     for cuts in range(3):
         write(server.room, range(count, count + 20))
@@ -184,9 +184,9 @@ def test_a_page_goes_on_over_cut_connections(
 
 
 def test_event_source_takes_its_stream_up_again_by_itself(
-    server: Restartable, proxy: CuttingProxy, open_page: OpenPage
+    server: Restartable, proxy: FaultyProxy, open_page: OpenPage
 ) -> None:
-    page = open_page(f"http://127.0.0.1:{proxy.port}", EVENT_SOURCE)
+    page = open_page(proxy.url, EVENT_SOURCE)
     write(server.room, range(10))
     wait_for(page, lambda log: len(log["seqs"]) == 10)
     proxy.cut()

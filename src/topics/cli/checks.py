@@ -1,10 +1,13 @@
 """What `topics doctor` looks at, a function for each: what was found, how bad it is, and the next step."""
 
 import argparse
+import importlib.util
 import os
 import platform
 import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ SYNC_MS_MAX = 20.0
 MEMORY_BYTES_MIN = 512 * limits.MIB
 CLOCK_SKEW_MS_MAX = 2000
 ANSWER_MS_MAX = 250
+PYTHON_S_MAX = 30.0  # for a start of another interpreter
 UNSYNCHRONISED = 5  # what adjtimex says of a clock nobody sets
 OF_THE_CLIENT = {"TOPICS_URL", "TOPICS_API_KEY"}
 FORGETFUL = {"tmpfs", "ramfs"}
@@ -140,6 +144,34 @@ def filesystem_of(path: str) -> str:
     except OSError:
         return ""
     return kind
+
+
+def spark(environment: dict[str, str]) -> Iterator[Finding]:
+    """Whether Spark would find `format("topics")`: it looks with the Python it runs, which need not be this one."""
+    if importlib.util.find_spec("pyspark") is None:
+        return
+    name = environment.get("PYSPARK_PYTHON", "").strip() or "python3"
+    python = shutil.which(name, path=environment.get("PATH"))
+    what = f"Spark runs {python or name}"
+    if python is not None and _imports(python, "pyspark_topics", environment):
+        yield Finding("spark", Level.GOOD, f"{what}, which has this package")
+        return
+    where = "which has not got this package" if python else "which is not there"
+    yield Finding(
+        "spark",
+        Level.ADVICE,
+        f'{what}, {where}: format("topics") would fail with DATA_SOURCE_NOT_FOUND',
+        f"activate this environment ({sys.prefix}), or set PYSPARK_PYTHON={sys.executable}",
+    )
+
+
+def _imports(python: str, module: str, environment: dict[str, str]) -> bool:
+    try:
+        command = [python, "-c", f"import {module}"]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=PYTHON_S_MAX, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def files() -> Finding:

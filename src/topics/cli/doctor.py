@@ -8,7 +8,19 @@ import os
 import sys
 from collections.abc import Iterator
 
-from topics.cli.checks import Finding, Level, clock, data_directory, files, keys, memory, server, settings, versions
+from topics.cli.checks import (
+    Finding,
+    Level,
+    clock,
+    data_directory,
+    files,
+    keys,
+    memory,
+    server,
+    settings,
+    spark,
+    versions,
+)
 from topics.cli.connection import add_options
 from topics.cli.output import Paint, Style, harmless, print_json
 from topics.cli.parser import Commands, examples
@@ -20,9 +32,9 @@ MARKS = {Level.GOOD: ("✓", Style.GREEN), Level.ADVICE: ("!", Style.YELLOW), Le
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "doctor",
-        description="Checks versions, settings, the data directory and its disk, limits and clock of this machine, and "
-        "the server if one answers. Writes nothing but a small file that it removes again, to time the disk. "
-        "Exit status: 0 nothing is broken, 1 something is.",
+        description="Checks versions, settings, the data directory and its disk, limits and clock of this machine, "
+        "whether Spark would find this package, and the server if one answers. Writes nothing but a small file that it "
+        "removes again, to time the disk. Exit status: 0 nothing is broken, 1 something is.",
         epilog=examples(
             "topics doctor",
             "TOPICS_DATA_DIR=/var/lib/topics topics doctor   # with the settings the server will have",
@@ -58,6 +70,7 @@ def examined(args: argparse.Namespace) -> Iterator[Finding]:
     yield files()
     yield from memory()
     yield from clock()
+    yield from spark(environment)
     yield from server(args)
 
 

@@ -62,8 +62,8 @@ export function deleteTab(topic) {
       const found = await post(topicPath(topic, "/delete/preview"), body);
       show(result, found.count === 0 ? empty("Nothing would be deleted.", "No live record fits.") : [
         h("p", {}, h("strong", {}, `${plural(found.count, "record")} would go`), `, ${bytes(found.bytes)}, seq ${count(found.first_seq)} to ${count(found.last_seq)}. For every reader at once, without a tombstone, for good.`),
-        found.sample.map(recordRow), found.count > found.sample.length && h("p", { class: "dim" }, `… and ${count(found.count - found.sample.length)} more`),
-        button(`Delete ${plural(found.count, "record")}`, () => commit(body, found), "danger")]);
+        h("div", { class: "records" }, found.sample.map(recordRow)), found.count > found.sample.length && h("p", { class: "dim" }, `… and ${count(found.count - found.sample.length)} more`),
+        h("div", { class: "actions" }, button(`Delete ${plural(found.count, "record")}`, () => commit(body, found), "danger"))]);
     } catch (error) { show(result, h("p", { class: "bad-text" }, error.message)); }
   }
 
@@ -146,8 +146,8 @@ export function configTab(topic) {
         const gone = await evicted(topic, before, patch);
         show(result, h("ul", {}, Object.entries(patch).map(([name, value]) => h("li", {}, h("code", {}, name), `: ${JSON.stringify(before[name] ?? null)} → ${JSON.stringify(value)}`))),
           gone.count === 0 ? h("p", { class: "good-text" }, "No record will be evicted.")
-            : h("p", { class: "bad-text" }, h("strong", {}, `${plural(gone.count, "record")} will be evicted at once`), ` (${bytes(gone.bytes)}, by ${gone.why}). Readers who come later get a tombstone.`),
-          button(gone.count ? `Apply and evict ${count(gone.count)}` : "Apply", () => apply(patch, gone), gone.count ? "danger" : "primary"));
+            : h("p", { class: "bad-text" }, h("strong", {}, `${plural(gone.count, "record")} will be evicted at once`), ` (${bytes(gone.bytes)}, by ${gone.why}). Readers who come later get a tombstone.${gone.leased ? ` ${count(gone.leased)} of them are leased: their workers will settle nothing.` : ""}`),
+          h("div", { class: "actions" }, button(gone.count ? `Apply and evict ${count(gone.count)}` : "Apply", () => apply(patch, gone), gone.count ? "danger" : "primary")));
       } catch (error) { show(result, h("p", { class: "bad-text" }, error.message)); }
     }
 
@@ -185,7 +185,20 @@ export async function evicted(topic, before, patch) {
     found.push(await upTo(await smallest(state, async (seq) => state.count - (await upTo(seq)).count <= config.cap_records), "the cap of records"));
   if (tight && config.cap_bytes > 0 && state.bytes > config.cap_bytes)
     found.push(await upTo(await smallest(state, async (seq) => state.bytes - (await upTo(seq)).bytes <= config.cap_bytes), "the cap of bytes"));
-  return found.reduce((most, one) => (one.count > most.count ? one : most));
+  const most = found.reduce((left, right) => (right.count > left.count ? right : left));
+  return state.queue && most.count ? { ...most, leased: await leasedUpTo(topic, most.last_seq) } : most;
+}
+
+// How many jobs up to a seq somebody works on.
+async function leasedUpTo(topic, seq) {
+  let leased = 0;
+  let cursor = "";
+  do {
+    const page = await get(topicPath(topic, `/leases${cursor && `?cursor=${encodeURIComponent(cursor)}`}`));
+    leased += page.leases.filter((lease) => lease.$seq <= seq).length;
+    cursor = page.next_cursor ?? "";
+  } while (cursor);
+  return leased;
 }
 
 // The smallest seq for which `enough` holds, by halving; it holds at the head's end.

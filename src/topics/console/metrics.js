@@ -6,14 +6,14 @@ import { feed, onFeed } from "./feed.js";
 import { lines } from "./chart.js";
 
 const of = (name) => (sample) => sample[name];
-const micro = (value) => duration(value / 1000);
+const atMost = (value) => `≤ ${duration(value / 1000)}`; // the end of a bucket
 
 const CHARTS = [
   ["Records written", [["records/s", "a", "records"]], rate],
   ["Records lost", [["lost/s", "bad", "lost"]], rate],
   ["Requests", [["requests/s", "a", "requests"]], rate],
-  ["Time to answer", [["p50, at most", "a", "latency50"], ["p99, at most", "b", "latency99"]], micro],
-  ["fsync", [["p50, at most", "a", "fsync50"], ["p99, at most", "b", "fsync99"]], micro],
+  ["Time to answer", [["p50", "a", "latency50"], ["p99", "b", "latency99"]], atMost],
+  ["fsync", [["p50", "a", "fsync50"], ["p99", "b", "fsync99"]], atMost],
   ["Written to the log", [["a second", "a", "wal"]], bytes],
   ["Network", [["received/s", "a", "received"], ["sent/s", "b", "sent"]], bytes],
   ["Event loop", [["worst lag", "a", "loop"]], duration],

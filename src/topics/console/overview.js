@@ -20,14 +20,20 @@ export function retention(topic) {
   return kept.length ? kept.join(", ") : h("span", { class: "dim" }, "for ever");
 }
 
+function shareText(topic) {
+  if (topic.lost) return `${percent(topic.lost / topic.head_seq)} lost`;
+  if (topic.deleted) return `${percent(topic.deleted / topic.head_seq)} deleted`;
+  return topic.head_seq ? "all live" : "empty";
+}
+
 const BANDS = ["lowest", "low", "normal", "high", "highest"];
 
 const COLUMNS = [
   { name: "topic", title: "Topic", sort: (row) => row.topic, cell: (row) => [topicLink(row.topic), row.queue && h("span", { class: "tag" }, "queue")], kind: "name" },
   { name: "rate", title: "Writes/s", kind: "number", sort: (row) => feed.rates.get(row.topic) ?? -1, cell: (row) => rate(feed.rates.get(row.topic)) },
-  { name: "count", title: "Live", kind: "number", sort: (row) => row.count, cell: (row) => h("span", { title: count(row.count) }, short(row.count)) },
+  { name: "count", title: "Live", kind: "number wide", sort: (row) => row.count, cell: (row) => h("span", { title: count(row.count) }, short(row.count)) },
   { name: "share", title: "Live · deleted · lost", kind: "shares", sort: (row) => (row.head_seq ? row.lost / row.head_seq : 0),
-    cell: (row) => [shareBar(row), h("span", { class: row.lost ? "lost-text" : "dim" }, row.lost ? `${percent(row.lost / row.head_seq)} lost` : "none lost")] },
+    cell: (row) => [shareBar(row), h("span", { class: row.lost ? "lost-text" : "dim" }, shareText(row))] },
   { name: "bytes", title: "Size", kind: "number", sort: (row) => row.bytes, cell: (row) => bytes(row.bytes) },
   { name: "retention", title: "Kept", cell: retention, kind: "wide" },
   { name: "durability", title: "Class", sort: (row) => row.durability, cell: (row) => h("span", { class: `tag ${row.durability}` }, row.durability), kind: "wide" },

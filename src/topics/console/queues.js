@@ -17,21 +17,22 @@ export function queuesPage(chosen) {
   let stopped = false;
   let config = null;
   let redriving = null;
+  let firstSeen = new Map();
 
   function draw() {
     const queues = feed.topics.filter((topic) => topic.queue);
     if (!feed.server) { show(list, empty("Loading…")); return; }
     if (queues.length === 0) {
-      show(list, empty("There are no queues.", "Make one: ", h("code", {}, "topics create jobs --type queue"), ", or with New topic in the overview."));
+      show(list, empty("There are no queues.", "Make one: ", h("code", {}, "topics create jobs --queue"), ", or with New topic in the overview."));
       show(detail);
       return;
     }
     const name = queues.some((queue) => queue.topic === chosen) ? chosen : queues[0].topic;
-    show(list, plainTable("Queues", ["Queue", "Ready", "In flight", "Delayed", "Dead, ever", ""], queues.slice(0, 500).map((topic) => [
+    show(list, plainTable("Queues", ["Queue", "Ready", "In flight", "Delayed", "Dead, ever", "Ready · in flight · delayed"], queues.slice(0, 500).map((topic) => [
       h("a", { href: `#/queues/${encodeURIComponent(topic.topic)}`, "aria-current": topic.topic === name ? "true" : null }, topic.topic),
       count(topic.queue.ready), count(topic.queue.in_flight), count(topic.queue.delayed),
       h("span", { class: topic.queue.dead_lettered ? "lost-text" : "" }, count(topic.queue.dead_lettered)), bar(topic.queue)]),
-    ["name", "number", "number", "number", "number", "shares"]));
+    ["name", "number", "number", "number", "number", "shares wide"]));
     look(name);
   }
 
@@ -41,6 +42,8 @@ export function queuesPage(chosen) {
     try {
       const [page, state] = await Promise.all([get(topicPath(name, `/leases?page_size=${LEASES_SHOWN}`)), get(topicPath(name, "?touch=false"))]);
       config = state.config;
+      const seen = new Map(page.leases.map((lease) => [lease.lease_id, firstSeen.get(lease.lease_id) ?? feed.at]));
+      firstSeen = seen; // the server does not keep when a lease began
       if (!stopped) show(detail, drawQueue(name, page, state));
     } catch (error) { if (!stopped) show(detail, h("p", { class: "bad-text" }, error.message)); } finally { asking = false; }
   }
@@ -68,13 +71,15 @@ export function queuesPage(chosen) {
   }
 
   function leases(name, rows) {
-    return plainTable("Leases", ["Job", "Worker", "Deliveries", "Time left", ""], rows.map((lease) => {
+    return plainTable("Leases", ["Job", "Worker", "Held for", "Deliveries", "Time left", ""], rows.map((lease) => {
       const left = lease.deadline - feed.at;
+      const age = feed.at - firstSeen.get(lease.lease_id);
       return [button(count(lease.$seq), () => history(name, lease), "link", { "aria-label": `Job ${lease.$seq}` }), h("span", { dir: "ltr" }, plainText(lease.node), lease.pushed && h("span", { class: "tag" }, "stream")),
+        h("span", { title: "As long as this page has seen it" }, age > 0 ? `≥ ${duration(age)}` : "…"),
         h("span", { class: lease.deliveries > 1 ? "lost-text" : "" }, count(lease.deliveries)),
         h("span", { class: left < 0 ? "bad-text" : "", title: new Date(lease.deadline).toISOString() }, left < 0 ? "over" : duration(left)),
         allowed("write") && h("span", { class: "nowrap" }, button("Extend", () => act(name, lease, "extend"), "quiet"), button("Give back", () => act(name, lease, "nack"), "quiet"))];
-    }), ["number", "name", "number", "number", ""]);
+    }), ["number", "name", "number", "number", "number", ""]);
   }
 
   async function act(name, lease, what) {

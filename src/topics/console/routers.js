@@ -151,6 +151,6 @@ function edge(router, place, state, speed, loops) {
   const middle = { x: (x1 + x2) / 2, y: back ? Math.min(y1, y2) - 22 : (y1 + y2) / 2 };
   return s("g", { class: `edge${loops ? " loop" : ""}${state?.stalled ? " stalled" : ""}` }, s("title", {}, router.router),
     s("path", { d, "marker-end": `url(#arrow${loops ? "-loop" : ""})` }),
-    s("text", { x: middle.x, y: middle.y - 6, "text-anchor": "middle" }, `${rate(speed)}/s${state?.lag ? ` · lag ${short(state.lag)}` : ""}`),
+    s("text", { x: middle.x, y: middle.y - 6, "text-anchor": "middle" }, [speed !== undefined && speed !== null && `${rate(speed)}/s`, state?.lag && `lag ${short(state.lag)}`].filter(Boolean).join(" · ")),
     filter && s("text", { x: middle.x, y: middle.y + 14, "text-anchor": "middle", class: "small dim-text" }, `only ${filter}`));
 }

@@ -150,10 +150,10 @@ export function seqLine(onPick) {
     const all = [
       ...map.cursors.map((one) => ({ name: one.name, kind: "cursor", seq: one.seq, lag: one.lag, ms: one.lag_ms })),
       ...map.watchers.filter((one) => one.seq !== null).map((one) => ({ name: one.kind, kind: "watcher", seq: one.seq, lag: one.lag, ms: one.lag_ms })),
-    ].filter((one) => one.seq + 1 >= from && one.seq <= to).sort((left, right) => left.seq - right.seq);
+    ].filter((one) => one.seq + 1 >= from && one.seq <= to).sort((left, right) => left.seq - right.seq).reduce(together, []);
     return all.map((one) => {
       const at = Math.min(width() - 2, Math.max(2, x(one.seq + 1)));
-      const text = `${one.name} −${short(one.lag)}`;
+      const text = `${one.name}${one.times > 1 ? ` ×${one.times}` : ""}${one.lag ? ` −${short(one.lag)}` : ""}`;
       const size = text.length * 6.6 + 10;
       const turned = at + size > width();
       const start = turned ? at - size : at;
@@ -172,4 +172,12 @@ export function seqLine(onPick) {
     update(next) { map = next; if (to > head()) { to = head(); from = Math.min(from, to); } draw(); },
     stop() { watch.disconnect(); },
   };
+}
+
+// Watchers of one kind at one place are one mark.
+function together(marks, one) {
+  const same = one.kind === "watcher" && marks.find((mark) => mark.kind === "watcher" && mark.name === one.name && mark.seq === one.seq);
+  if (same) same.times += 1;
+  else marks.push({ ...one, times: 1 });
+  return marks;
 }

@@ -24,7 +24,7 @@ export function windowedTable(label, columns, order, onOpen, rowKey) {
   }
 
   function sortBy(column) {
-    Object.assign(state, state.column === column.name ? { down: !state.down } : { column: column.name, down: column.kind === "number" });
+    Object.assign(state, state.column === column.name ? { down: !state.down } : { column: column.name, down: column.kind?.startsWith("number") ?? false });
     drawHead();
     sorted();
     draw(true);

@@ -13,6 +13,7 @@ import { tailTab } from "./tail.js";
 import { configTab, deleteTab, publishTab } from "./changes.js";
 
 const TREND_MS = 60_000;
+const NOISE = 2; // records: who is almost there is now one behind and now not
 
 export function topicPage(name, tab = "records") {
   const samples = follow(name);
@@ -66,7 +67,7 @@ export function topicPage(name, tab = "records") {
     line.update(map);
     show(readers, drawReaders());
     show(losses, drawLosses());
-    show(spark, samples.length > 1 && lines("Writes, and reads by named cursors", samples,
+    show(spark, lines("Writes, and reads by named cursors", samples,
       [{ name: "writes/s", kind: "a", of: (one) => one.writes }, { name: "reads/s", kind: "b", of: (one) => one.reads }], rate, 64));
   }
 
@@ -79,8 +80,9 @@ export function topicPage(name, tab = "records") {
     if (seen.length < 3) return h("span", { class: "dim" }, "…");
     const change = lag - seen[0][1];
     const span = duration(seen.at(-1)[0] - seen[0][0]);
+    if (Math.abs(change) <= NOISE) return h("span", { class: "dim", title: `over ${span}` }, "steady");
     if (change > 0) return h("span", { class: "bad-text", title: `${plural(change, "record")} more than ${span} ago` }, `↑ grows, +${count(change)}`);
-    return h("span", { class: change < 0 ? "good-text" : "dim", title: `over ${span}` }, change < 0 ? `↓ shrinks, ${count(change)}` : "steady");
+    return h("span", { class: "good-text", title: `over ${span}` }, `↓ shrinks, ${count(change)}`);
   }
 
   function drawReaders() {
@@ -90,7 +92,7 @@ export function topicPage(name, tab = "records") {
       ...map.routers.filter((one) => one.source === name).map((one) => [one.router, ["router to ", topicLink(one.dest)], count(map.head_seq - one.lag), count(one.lag), "–", trend(`r${one.router}`, one.lag), "now"]),
     ];
     if (rows.length === 0) return card("Readers", empty("Nobody is known to read this topic.", "A named cursor shows here how far its reader is: ", h("code", {}, `topics cursor set ${name} my-app 0`)));
-    return card("Readers", plainTable("Readers", ["Name", "Kind", "At seq", "Lag, records", "Lag, time", "Trend", "Moved"], rows, ["name", "", "number", "number", "number", "", ""]));
+    return card("Readers", plainTable("Readers", ["Name", "Kind", "At seq", "Lag", "Lag time", "Trend", "Moved"], rows, ["name", "", "number", "number", "number", "", ""]));
   }
 
   function drawLosses() {
@@ -114,7 +116,7 @@ export function topicPage(name, tab = "records") {
     h("p", { class: "crumbs" }, h("a", { href: "#/overview" }, "Topics"), routes && " · ", routes && h("a", { href: `#/queues/${encodeURIComponent(name)}` }, "as a queue")),
     h("h1", { dir: "ltr" }, name), facts,
     card("Seq line", line.element, h("p", { class: "dim small-text" }, "Click the line to read there; drag to move, + and − to zoom.")),
-    h("div", { class: "two" }, readers, h("div", {}, spark, losses)),
+    h("div", { class: "two" }, h("div", {}, readers, losses), spark),
     h("div", { class: "tabs", role: "tablist", "aria-label": "What to do" }, TABS.map(([key, title]) => h("a", {
       role: "tab", href: `#/topics/${encodeURIComponent(name)}/${key}`, "aria-selected": key === chosen[0], "aria-controls": "tab-panel",
     }, title))), place);

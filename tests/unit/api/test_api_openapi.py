@@ -175,3 +175,10 @@ def test_every_operation_has_a_tag_a_description_and_no_text_is_left_over(table:
     routes = {(route.method, route.path) for route in table.routes if not route.page}
     assert routes == TEXTS.keys()
     assert {text.tag for text in TEXTS.values()} == TAGS.keys()
+
+
+def test_every_body_refuses_unknown_fields_so_that_a_typo_is_noticed(table: RouteTable) -> None:
+    """Refused, it is decoded again without, and the reply warns."""
+    bodies = [route.body for route in table.routes if route.body is not None]
+    assert len(bodies) > 10
+    assert [body for body in bodies if not body.__struct_config__.forbid_unknown_fields] == []
