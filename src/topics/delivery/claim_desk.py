@@ -49,7 +49,7 @@ class ClaimDesk:
     # Claims
 
     async def claim(self, topic: Topic, claimer: Claimer) -> Claim:
-        """Served with everybody else who claims from this queue within its window."""
+        """Serves the claim together with all others that come to this queue within its window."""
         waiting = _Waiting(claimer, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(topic, []).append(waiting)
         self._ask_for_pass(topic)
@@ -83,7 +83,7 @@ class ClaimDesk:
         self._queues.release(worker.topic, worker.claimer.connection)
 
     def changed(self, topic: Topic) -> None:
-        """Hot: once per ack. There may be something to claim, or room for it."""
+        """There may be something to claim, or room for it. Once per ack."""
         if topic in self._streams:
             self._ask_for_pass(topic)
 
@@ -136,7 +136,7 @@ class ClaimDesk:
         self._set_alarm(topic)
 
     def _fail(self, topic: Topic, error: TopicsError) -> None:
-        """What a pass waited for will not come."""
+        """A pass waited for something that failed."""
         self._due.discard(topic)
         self._refuse(topic, self._waiting.pop(topic, []), error)
 
@@ -204,7 +204,7 @@ class WorkStream(EventStream):
         self._desk.leave(self)
 
     def wish(self) -> Claimer | None:
-        """What it could take now, if anything."""
+        """How many jobs it could take now, if any."""
         queue = self.topic.queue
         if queue is None or not self.writable:
             return None
@@ -217,7 +217,7 @@ class WorkStream(EventStream):
 
 
 def _pusher(worker: WorkStream, jobs: list[Job]) -> Callable[[Commit], None]:
-    """Pushes jobs whose lease is durable; those whose is not were taken back."""
+    """Pushes jobs whose leases are durable. The others were taken back."""
 
     def push(commit: Commit) -> None:
         if commit.error is None:

@@ -25,7 +25,7 @@ def encode_id(cursors: dict[str, int]) -> bytes:
 
 
 def decode_id(text: str) -> dict[str, int] | None:
-    """The cursors, or None when it is not an id of ours."""
+    """The cursors, or None if this is not one of our ids."""
     compressed = text.startswith(_COMPRESSED)
     encoded = text.removeprefix(_COMPRESSED) if compressed else text
     try:

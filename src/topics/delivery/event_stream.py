@@ -51,7 +51,7 @@ class EventStream:
         raise NotImplementedError
 
     def resumed(self) -> None:
-        """The connection takes more again."""
+        """The connection is writable again."""
         raise NotImplementedError
 
     def stopped(self) -> None:
@@ -113,7 +113,7 @@ class EventStream:
             self._outlet.write(data)
 
     def _later(self) -> None:
-        """Looks in again when the next heartbeat may be due."""
+        """Comes back when the next heartbeat may be due."""
         idle_ms = monotonic_ms(self._clock) - self._last_sent_ms
         due_ms = max(self._heartbeat_ms - idle_ms, 1)
         self._call_later(min(due_ms, limits.STREAM_CHECK_MS) / 1000, self._check)

@@ -1,4 +1,5 @@
-"""How an export looks: lines of JSON, or an Arrow IPC stream. Both say the same, and both end with a trailer.
+"""The formats of an export: lines of JSON, or an Arrow IPC stream. Both have the same content, and both end with a
+trailer.
 
 Encoding happens on other threads than the loop's, so formats hold no state.
 """

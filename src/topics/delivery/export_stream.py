@@ -1,8 +1,8 @@
 """A range of a topic as one stream: every record, then a trailer that says what was lost on the way.
 
 Goes as fast as the client reads, and never holds more than one batch. On the loop a batch is only gathered, one a turn,
-so nobody else notices; it is encoded on another thread. The range is fixed when the stream begins. A topic that is
-deleted meanwhile, or a segment that cannot be read, ends the stream with a trailer that says so.
+so nobody else notices; it is encoded on another thread. The range is fixed when the stream begins. If the topic is
+deleted meanwhile, or a segment cannot be read, the stream ends with a trailer that says so.
 """
 
 import logging

@@ -35,13 +35,13 @@ class Forwarder:
         self._stopped = False
 
     def start(self) -> None:
-        """Everything is recovered: what was left to do is done from now on."""
+        """Everything is recovered: begins to forward, with what was left to do."""
         self._scheduled = False
         if self._sources:
             self._schedule()
 
     def stop(self) -> None:
-        """Nothing is forwarded any more: the journal is about to close."""
+        """Stops forwarding: the journal is about to close."""
         self._stopped = True
 
     def forwardable(self, source: Topic) -> None:

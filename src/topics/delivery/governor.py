@@ -1,4 +1,4 @@
-"""The governor: how hard the server is pressed, and what it does less eagerly because of it.
+"""The governor: how busy the server is, and what it does less eagerly because of that.
 
 Owns the pressure and the ladder of measures that follow from it. It is pure: somebody samples the signals every
 100 ms and hands them in; it reads no clock and knows nothing of topics, sockets or files. It only ever costs
@@ -79,7 +79,7 @@ class Governor:
         return None
 
     def _elapsed_ms(self, now_ms: int) -> int:
-        """Since the last sample. The usual interval for the first one, and when the clock was set back."""
+        """Time since the last sample: the usual interval for the first one, and if the clock was set back."""
         last_ms, self._sampled_at_ms = self._sampled_at_ms, now_ms
         if last_ms is None or now_ms < last_ms:
             return limits.PRESSURE_SAMPLE_INTERVAL_MS

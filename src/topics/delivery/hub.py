@@ -23,7 +23,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 class Watcher(Protocol):
     def serve(self, topic: Topic, shared: SharedBatches) -> int:
-        """The topic has something new (or is gone): send what can be sent now. Returns how many bytes that were."""
+        """The topic has something new, or is gone: sends what can be sent now. Returns how many bytes that was."""
         ...
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
@@ -51,7 +51,7 @@ class Hub:
         return self._ready.ready_depth
 
     def take_latency_ms(self) -> float:
-        """The longest a turn has come late since the last call."""
+        """The longest delay of a turn since the last call."""
         latency_ms, self._latency_ms = self._latency_ms, 0.0
         return latency_ms
 
@@ -72,7 +72,7 @@ class Hub:
         return self._watchers.get(topic, ())
 
     def changed(self, topic: Topic) -> None:
-        """Hot: once per write."""
+        """Marks the topic, to be served on the loop's next turn. Once per write."""
         if topic in self._watchers:
             if self._unserved and topic in self._unserved:
                 self._again.add(topic)
@@ -81,7 +81,7 @@ class Hub:
                 self._schedule(self._governor.coalesce_ms / 1000)
 
     def defer(self, deferring: bool) -> None:
-        """Pauses the pushes of topics with a negative priority, or takes them up again."""
+        """Pauses deliveries of topics with a negative priority, or resumes them."""
         if deferring == self._ready.deferring:
             return
         self._ready.deferring = deferring

@@ -27,7 +27,7 @@ class _Waiter:
         return 0
 
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
-        """A poll has its own end; it is not told."""
+        """Does nothing: a poll ends by itself."""
 
 
 class LongPolls:

@@ -92,7 +92,7 @@ class Scheduler(Generic[E]):
 
     @property
     def ready_depth(self) -> int:
-        """How many wait for a turn, without those that get none now. Deferred ones must not keep the pressure up."""
+        """How many wait for a turn. Deferred ones do not count, because they must not keep the pressure up."""
         return len(self._waiting) - self._lowest_count if self._deferring else len(self._waiting)
 
     @property
@@ -124,7 +124,7 @@ class Scheduler(Generic[E]):
         heappush(self._bands[band], ticket)
 
     def take(self, now_ms: int) -> E | None:
-        """The entity to serve now; it no longer waits. None if nobody may be served. Hot."""
+        """The entity to serve now, which no longer waits; None if nobody may be served. Once per topic and turn."""
         waiting = self._waiting
         if not waiting:
             return None

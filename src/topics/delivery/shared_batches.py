@@ -1,7 +1,7 @@
-"""Batches of one topic read once for all watchers that stand at the same place and want the same.
+"""Batches of one topic, read once for all watchers that are at the same place and ask for the same.
 
-Each watcher may have nodes of its own, whose records it does not get. Near the head, where a crowd stands, all share
-one batch nevertheless, but for those who wrote something of it.
+Each watcher may have nodes of its own, whose records it does not get. Near the head, where most are, they still share
+one batch, except those who wrote something in it.
 
 Lives for one serving of the topic, in which nothing changes.
 """

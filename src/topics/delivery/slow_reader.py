@@ -1,6 +1,6 @@
 """Whether the client of a live connection still reads. SSE and WebSocket share it.
 
-One that reads slowly is not one that does not read: as long as bytes leave, its time begins anew.
+Reading slowly is fine: whenever bytes leave, the time begins anew.
 """
 
 from topics import limits
@@ -25,7 +25,7 @@ class SlowReader:
         self._stuck_since_ms = None
 
     def is_gone(self, left_bytes: int) -> bool:
-        """Asked now and then, with how much has left the process so far: whether nothing has for too long."""
+        """Whether no byte has left the process for too long. Asked now and then, with how many have left so far."""
         if self._stuck_since_ms is None:
             return False
         now_ms = monotonic_ms(self._clock)

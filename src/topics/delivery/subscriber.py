@@ -43,7 +43,7 @@ class Sink(Protocol):
         ...
 
     def paced(self, topics: list[str], retry_after_ms: int) -> None:
-        """Pushes of these topics pause under pressure; their records stay readable."""
+        """Deliveries of these topics pause under pressure; their records stay readable."""
         ...
 
 
@@ -138,8 +138,8 @@ class Subscriber:
             self._hub.changed(topic)
 
     def _fail(self, feed: Feed, error: TopicsError) -> None:
-        """A segment is damaged, or not to be had. Asking again would find the same, at once and for ever: the client is
-        told, and its connection ends. The other watchers go on."""
+        """A segment is damaged or missing. Asking again would only find the same, so the client is told, and its
+        connection ends. The other watchers go on."""
         if self.feeds.get(feed.topic) is feed:
             self.remove(feed.topic)
             self._sink.failed(feed, error)
@@ -184,7 +184,7 @@ class Subscriber:
 
 
 def record_body(feed: Feed, shared: SharedBatch, from_seq: int, head_seq: int) -> bytes:
-    """The part of a record frame that both encodings have in common; made once for all who get it."""
+    """The part of a record frame that SSE and WebSocket share; made once for all recipients."""
     body = shared.texts.get(from_seq)
     if body is None:
         batch = shared.batch

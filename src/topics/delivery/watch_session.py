@@ -78,7 +78,7 @@ class WatchSession:
         return encode_id(self.cursors())
 
     def begin(self) -> None:
-        """A new stream: what the one before it wrote and never sent was never said."""
+        """A new stream begins. What the previous one wrote but never sent does not count."""
         self._unsettled.clear()
         for position in self.positions.values():
             position.begin()
@@ -89,7 +89,7 @@ class WatchSession:
         return len(self._unsettled)
 
     def settle(self, left_bytes: int) -> None:
-        """Moves to where the events say that have left the process."""
+        """Moves the session to the position of the last event that has left the process."""
         unsettled = self._unsettled
         while unsettled and unsettled[0][0] <= left_bytes:
             _, position, topic_id, cursor = unsettled.popleft()

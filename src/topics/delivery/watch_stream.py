@@ -1,7 +1,7 @@
 """One open SSE stream of a watch session: what its subscriber delivers becomes events on a channel.
 
 Ends also when another stream takes the session over. The session stays, with its cursors. They move when the bytes of
-an event have left the process, never before: a frame that a connection took along half sent comes again.
+an event have left the process, never before: a frame that was half sent when the connection broke comes again.
 """
 
 from collections.abc import Callable
@@ -127,13 +127,13 @@ class WatchStream(EventStream):
         self.write(sse.event(b"topic-deleted", data, self._session.event_id()))
 
     def _tell(self, feed: Feed) -> Position:
-        """The next event says where the feed is."""
+        """Notes the position of the feed, for the id of the next event."""
         position = self._session.positions[feed.topic.name]
         position.tell(feed.topic.topic_id, feed.cursor)
         return position
 
     def _write_positioned(self, text: bytes, position: Position) -> None:
-        """Writes an event; the session is where it says once the event has left."""
+        """Writes an event. When it has left, the session moves to the event's position."""
         outlet = self._outlet
         if outlet is not None:
             self.write(text)

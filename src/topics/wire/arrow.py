@@ -6,7 +6,7 @@
     gap_*       null                       the range, inclusive    null
     reason      null                       why it was lost         null, or why the export ended early
 
-`meta` has texts only: a value that is no string is its JSON text there, and `meta_json` tells `1` from `"1"`.
+`meta` has texts only: a value that is not a string is its JSON text there, and `meta_json` tells `1` from `"1"`.
 Readers filter by `kind`, which every Arrow library can; metadata of batches, which few show, is not used. The schema's
 metadata names the topic. This module needs pyarrow, of the extra `[spark]`: import it where that is known to be there.
 """
@@ -52,7 +52,7 @@ def stream_start(topic: str) -> bytes:
 
 
 def stream_records(fragments: Sequence[bytes]) -> bytes:
-    """Records as readers of JSON get them, made one batch."""
+    """One batch, made of records as readers of JSON get them."""
     records = _decode(b"[%b]" % b",".join(fragments))
     count = len(records)
     seq, ts, node, tag, meta, data = record_arrays(records)
@@ -95,7 +95,7 @@ def meta_maps(metas: pa.Array) -> pa.Array:
 
 
 def meta_members(text: str) -> list[tuple[str, str]]:
-    """What `meta` has, as texts: a value that is no string is its JSON text."""
+    """The members of `meta` as texts: a value that is not a string is its JSON text."""
     return [(name, _text_of(bytes(raw))) for name, raw in _decode_members(text).items()]
 
 

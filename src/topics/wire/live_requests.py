@@ -118,7 +118,8 @@ class _Correlated(Struct):
 
 
 def request_id_of(text: bytes) -> str | None:
-    """The request id of what is otherwise no command, as far as it has one: its refusal has to be told from others."""
+    """The request id of a message that is not a valid command, if it has one, so that the client can match the
+    refusal."""
     try:
         return decode(text, _Correlated).request_id
     except InvalidRequest:

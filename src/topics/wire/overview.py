@@ -1,4 +1,4 @@
-"""The overview and the map: extensions for those who look at a whole server, or at the whole of a topic."""
+"""The overview and the map: extensions for looking at a whole server, or at the whole of a topic."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class QueueOverview(Struct):
 
 
 class CursorOverview(Struct):
-    """`lag_ms` is how long the first record that waits has been there; near, where it is in a segment."""
+    """`lag_ms` is how long the first waiting record has been there; an estimate if it is in a segment."""
 
     name: str
     seq: int
@@ -56,8 +56,8 @@ class TopicOverview(Struct, kw_only=True):
 
 
 class Latency(Struct):
-    """Since the start. The quantiles are upper bounds of their buckets; null when nothing was measured, or when it took
-    longer than the last bucket."""
+    """Since the start. Quantiles are upper bounds of their buckets; null if nothing was measured, or if it took longer
+    than the last bucket."""
 
     count: int
     mean_us: int
@@ -109,7 +109,7 @@ class CheckpointOverview(Struct):
 
 
 class ServerOverview(Struct, kw_only=True):
-    """The process. What the system does not tell is null."""
+    """The process. A value that the system does not give is null."""
 
     version: str
     server_id: str
@@ -144,7 +144,7 @@ class MappedCursor(CursorState, kw_only=True):
 
 
 class MappedWatcher(Struct):
-    """`seq` is the last one sent; null for those who wait for whatever comes next."""
+    """`seq` is the last seq sent; null for a watcher that waits for whatever comes next."""
 
     kind: Annotated[str, Meta(description="stream, long_poll or workers.")]
     seq: int | None
@@ -179,7 +179,7 @@ class MappedRange(Struct):
 
 
 class TopicMap(Struct):
-    """A topic from seq 1 to its head. Each list has a bound; `truncated` names those that are not whole."""
+    """A topic from seq 1 to its head. Each list is bounded; `truncated` names those that are not complete."""
 
     topic: str
     head_seq: int

@@ -90,8 +90,8 @@ class ClaimResponse(Struct):
 
 
 class JobReply(RecordReply, kw_only=True):
-    """A claimed job for who reads it. Hand it back to `ack`, `nack` or `extend`: its `lease_id` fences a worker that
-    came too late."""
+    """A claimed job, as a client decodes it. Hand it back to `ack`, `nack` or `extend`: its `lease_id` fences a worker
+    that came too late."""
 
     lease_id: str
     deadline: int

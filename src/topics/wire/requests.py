@@ -1,6 +1,6 @@
 """Request bodies, field for field as the API document has them, and how bytes become one.
 
-Unknown fields are passed over with a warning (`unknown_fields`), the last of a repeated field counts, and nothing is
+Unknown fields are ignored with a warning (`unknown_fields`), the last of a repeated field counts, and nothing is
 guessed: an integer is not a float, a string or a boolean. Payloads stay the bytes they came as.
 """
 
@@ -126,7 +126,8 @@ def _new_decoder(into: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(body: bytes, into: type[Body]) -> Body:
-    """The request in `body`. InvalidRequest names the field that is wrong, UnknownFields those nobody knows."""
+    """The request in `body`. `InvalidRequest` names the field that is wrong, `UnknownFields` the fields that do not
+    exist."""
     try:
         if not body.isascii():
             # Payloads are not decoded below, so this is where their UTF-8 is checked.
@@ -147,13 +148,13 @@ def decode(body: bytes, into: type[Body]) -> Body:
 
 
 def decode_leniently(body: bytes, into: type[Body]) -> Body:
-    """The same, with fields that nobody knows passed over."""
+    """The same, ignoring unknown fields."""
     twin: type[Body] = lenient(cast(Any, into))
     return decode(body, twin)
 
 
 def _far_behind(message: str) -> str:
-    """For one that is beyond what is looked through: msgspec names the first there is."""
+    """For an unknown field beyond what is searched: msgspec names the first one."""
     found = _WITH_PATH.fullmatch(message)
     problem, path = (found["problem"], f"{found['path']}.") if found else (message, "")
     return f"unknown field {path}{problem[len(_UNKNOWN) :].strip(' `')[: limits.WARNING_NAME_CHARS_MAX]} was ignored"

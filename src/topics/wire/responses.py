@@ -3,7 +3,7 @@
 These are the truth for OpenAPI. The two hot ones, a write's and a diff's, are rendered by joining
 bytes in `wire/render.py`; a test holds the two together.
 
-Clients decode the same structs. Where who reads a reply needs it in another form, that stands beside it and is called
+Clients decode the same structs. Where a client needs a reply in another form, that form stands beside it and is called
 a reply: `RecordReply`, `DiffReply`, `ReadyReply`.
 """
 
@@ -164,8 +164,8 @@ NO_META = Raw(b"null")
 
 
 class RecordReply(Struct):
-    """The same for who reads it. Payload and meta stay the text they are: parsing would lose `1.0`, `1e400` and the
-    order of keys."""
+    """The same, as a client decodes it. Payload and meta stay text: parsing would lose `1.0`, `1e400` and the order of
+    keys."""
 
     seq: int = field(name="$seq")
     ts: int = field(name="$ts")
@@ -199,7 +199,7 @@ class DiffResponse(Struct):
 
 
 class DiffReply(Struct):
-    """The same for who reads it, with records as `RecordReply`."""
+    """The same, as a client decodes it, with records as `RecordReply`."""
 
     records: list[RecordReply]
     next_from_seq: int
@@ -221,7 +221,7 @@ class DeleteRecordsResponse(Struct):
 
 
 class DeletePreview(Struct):
-    """What a delete would remove now. The seqs are null when that is nothing."""
+    """What a delete would remove now. The seqs are null if it would remove nothing."""
 
     topic: str
     count: int
@@ -233,7 +233,7 @@ class DeletePreview(Struct):
 
 
 class DeletePreviewReply(Struct):
-    """The same for who reads it, with records as `RecordReply`."""
+    """The same, as a client decodes it, with records as `RecordReply`."""
 
     topic: str
     count: int
@@ -272,7 +272,8 @@ class DeleteCursorResponse(Struct):
 
 
 class ProducerResponse(Struct):
-    """`next_sequence` is where what the producer has not written yet begins; 0 of one that the topic does not know."""
+    """`next_sequence` is the first number that the producer has not written yet; 0 if the topic does not know the
+    producer."""
 
     topic: str
     name: str
@@ -289,7 +290,7 @@ class ExportedGap(Struct):
 
 
 class ExportEnd(Struct, omit_defaults=True):
-    """What an export ends with: where to go on, what of the range is lost, and why it ended early if it did."""
+    """The end of an export: where to continue, what was lost within the range, and why it ended early, if it did."""
 
     next_from_seq: int
     tombstones: list[ExportedGap]
@@ -301,7 +302,7 @@ class ExportTrailer(Struct):
 
 
 class LossOut(Struct):
-    """Both ends are inclusive; `ts` is when the loss was last seen to go on."""
+    """Both ends are inclusive; `ts` is when the range last grew."""
 
     gap_from: int
     gap_to: int
@@ -345,7 +346,7 @@ class Health(Struct):
 
 
 class Ready(Struct):
-    """`server_id` is an extension: of the data directory, whatever process or address serves it."""
+    """`server_id` is an extension. It belongs to the data directory, whatever process or address serves it."""
 
     status: str
     wal_replay_complete: bool
@@ -354,7 +355,7 @@ class Ready(Struct):
 
 
 class ReadyReply(Struct):
-    """The same for who reads it: `server_id` is empty when the server is of a version without ids."""
+    """The same, as a client decodes it: `server_id` is empty if the server is too old to have one."""
 
     status: str = ""
     topics: int = 0

@@ -1,8 +1,8 @@
-"""Fields of a request that nobody knows: most often a typo. They are allowed, and the reply says so.
+"""Unknown fields of a request: most often a typo. They are allowed, and the reply says so.
 
 Request structs refuse unknown fields (`forbid_unknown_fields`), which costs a good request nothing. A body that is
-refused for that is decoded again into the struct's lenient twin, a subclass that passes them over, and looked through
-for what to warn of.
+refused for that is decoded again into the struct's lenient twin, a subclass that ignores them, and searched for what to
+warn about.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _texts = msgspec.json.Decoder(str)
 
 
 class UnknownFields(Exception):
-    """A request has fields nobody knows. Decode it with `decode_leniently`, and put the warnings into the reply."""
+    """A request has unknown fields. Decode it with `decode_leniently`, and put the warnings into the reply."""
 
     def __init__(self, warnings: list[str]) -> None:
         super().__init__(warnings)
@@ -31,7 +31,7 @@ class UnknownFields(Exception):
 
 @cache
 def lenient(kind: Any) -> Any:
-    """The same type with every struct in it replaced by its twin that passes unknown fields over."""
+    """The same type, with every struct in it replaced by its twin that ignores unknown fields."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         overridden = [
             (each.name, twin) if each.required else (each.name, twin, each.default)
@@ -56,7 +56,7 @@ def _holds_structs(kind: Any) -> bool:
 
 
 def warnings_of(body: bytes, kind: Any) -> list[str]:
-    """A sentence for each unknown field, the same one of many records once; a few at most."""
+    """A sentence for each unknown field, up to a few. A field that many records have is named once."""
     warnings: dict[tuple[str, str], str] = {}
     for place, path, name, known in _unknown(Raw(body), kind, "", ""):
         if (place, name) not in warnings:
@@ -67,7 +67,7 @@ def warnings_of(body: bytes, kind: Any) -> list[str]:
 
 
 def nearest(name: str, known: list[str]) -> str | None:
-    """What somebody may have meant."""
+    """The known name that somebody may have meant."""
     found = get_close_matches(name[: limits.WARNING_NAME_CHARS_MAX], known, n=1)
     return found[0] if found else None
 
@@ -118,7 +118,7 @@ def _structs(kind: Any) -> list[type[Struct]]:
 
 
 def _chosen(candidates: list[type[Struct]], fields: dict[str, Raw]) -> type[Struct]:
-    """Of several, the one that the tag of the object names."""
+    """Of several types, the one that the tag of the object names."""
     for each in candidates:
         config = each.__struct_config__
         if config.tag_field in fields and _texts.decode(fields[config.tag_field]) == config.tag:
@@ -127,7 +127,7 @@ def _chosen(candidates: list[type[Struct]], fields: dict[str, Raw]) -> type[Stru
 
 
 def _without_null(kind: Any) -> Any:
-    """The one type that is there besides null, if it is one."""
+    """The only type besides null, if there is just one."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
