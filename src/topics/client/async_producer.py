@@ -56,7 +56,7 @@ class AsyncProducer:
 
     @property
     def next_sequence(self) -> int:
-        """The number of the next record. When the producer is opened: where what it has not written yet begins."""
+        """The number of the next record. When the producer is opened, the first number that it has not written yet."""
         return self._pending.next_number
 
     @property
@@ -96,7 +96,7 @@ class AsyncProducer:
         return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:
-        """Waits until everything appended so far is written. Raises `ProducerFailed` where that cannot be."""
+        """Waits until everything appended so far is written. Raises `ProducerFailed` if that is not possible."""
         self._pending.close_batch()
         self._changed.set()
         if self._pending.full:
@@ -105,7 +105,8 @@ class AsyncProducer:
             raise self._pending.failure
 
     async def close(self) -> None:
-        """Writes what is left and ends. Raises `ProducerFailed` where that cannot be; called again, it does nothing."""
+        """Writes what is left and ends. Raises `ProducerFailed` if that is not possible; called again, it does
+        nothing."""
         if self._pending.closed:
             return
         self._pending.closed = True

@@ -63,7 +63,7 @@ class AsyncSession(AsyncItems[Any]):
         self._conversation = conversation
 
     async def subscribe(self, topics: Starts, *, tail: bool = False) -> None:
-        """Begins to get these topics, from their beginning, or behind the seqs given for them."""
+        """Subscribes to these topics, from their beginning, or after the seqs given for them."""
         await self._conversation.subscribe(topics, tail=tail)
 
     async def unsubscribe(self, topic: str) -> None:
@@ -72,7 +72,7 @@ class AsyncSession(AsyncItems[Any]):
     async def publish(
         self, topic: str, *records: object, key: str | None = None, config: Mapping[str, object] | None = None
     ) -> WriteResponse:
-        """Appends records, all or none; what comes in meanwhile is kept for the iteration."""
+        """Appends records, all or none. What arrives meanwhile is kept for the iteration."""
         return await self._conversation.publish(topic, records, key=key, config=config)
 
     async def ping(self) -> None:

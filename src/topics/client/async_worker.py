@@ -50,7 +50,8 @@ class AsyncWorker(WorkerShell[D]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """No further jobs. Those under way may take `stop_s`, then they are given back. Safe to call from anywhere."""
+        """Takes no further jobs. Those under way have `stop_s` to finish, then they are given back. Safe to call from
+        anywhere."""
         if self._loop is None:
             self._stopping.set()
         else:
@@ -137,8 +138,8 @@ class AsyncWorker(WorkerShell[D]):
 
 
 class AsyncJobs(Generic[D]):
-    """A queue's jobs one after the other, for a plain loop. The lease is kept until `ack` or `nack`; what is neither
-    when the block ends is given back.
+    """A queue's jobs one after the other, for a plain loop. The lease is kept until `ack` or `nack`. When the block
+    ends, jobs that got neither are given back.
 
         async with client.jobs("resize") as jobs:
             async for job in jobs:
@@ -181,7 +182,7 @@ class AsyncJobs(Generic[D]):
         await self._settle(job, None)
 
     async def nack(self, job: Job[D], error: BaseException) -> None:
-        """The job failed with `error`; with a `Retry` it is only put off."""
+        """The job failed with `error`. A `Retry` only puts it off."""
         await self._settle(job, error)
 
     async def close(self) -> None:

@@ -137,7 +137,8 @@ class AsyncConnection(asyncio.Protocol):
     # Called by the port
 
     def is_usable(self, now_ns: int) -> bool:
-        """Not idle for so long that the server is about to close it, and neither closed nor talking by itself."""
+        """Whether it can be used again: not idle so long that the server is about to close it, not closed, and with
+        nothing unexpected to read."""
         return self._failure is None and now_ns - self.idle_since_ns <= limits.CLIENT_IDLE_S * 1e9
 
     def send(self, request: bytes) -> None:
@@ -146,7 +147,7 @@ class AsyncConnection(asyncio.Protocol):
             self._transport.write(request)
 
     async def receive(self, timeout_s: float) -> Answer:
-        """All of the answer, however slowly it comes, as long as that is not longer than `timeout_s`."""
+        """The whole answer, however slowly it comes, within `timeout_s`."""
         await self._until(lambda: self.reader.complete, timeout_s)
         return self.reader.answer()
 

@@ -22,7 +22,7 @@ log = logging.getLogger("topics.client")
 
 
 class Broken(Exception):
-    """There was no answer. `sent`: the server may have got the request all the same."""
+    """There was no answer. `sent`: the server may have got the request anyway."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -39,7 +39,8 @@ class ByteStream(Protocol):
         ...
 
     async def read(self, timeout_s: float) -> bytes:
-        """What has come; nothing when it is over. Raises `Broken` when it was cut, or nothing came for so long."""
+        """What has arrived; empty at the end. Raises `Broken` if the stream was cut, or if nothing arrived for too
+        long."""
         ...
 
     def close(self) -> None: ...
@@ -102,7 +103,7 @@ class Caller:
             await self._pause(call, retries, pause_ms)
 
     def new_retries(self) -> Retries:
-        """For who opens streams again and again, and counts its failures itself."""
+        """For callers that open streams again and again, and count failures themselves."""
         return self._new_retries(None)
 
     async def _answer(self, call: Call[Any], retries: Retries, headers: Mapping[str, str] | None) -> Answer:
@@ -135,7 +136,7 @@ class Caller:
 
 
 def run(steps: Coroutine[Any, Any, T]) -> T:
-    """Carries out steps whose port blocks: they are over after one go."""
+    """Runs steps whose port blocks: they finish in one go."""
     try:
         steps.send(None)
     except StopIteration as done:

@@ -1,6 +1,6 @@
 """A function for each request of the API: what is sent, and which reply comes back. Both clients offer them as methods.
 
-Every call is safe to send twice, as appends always carry an idempotency key; those that are not say so.
+Every call is safe to send twice, because appends always carry an idempotency key. Those that are not say so.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ class Page(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pages(Generic[T]):
-    """A list that comes in pages: the call for the page behind a cursor, and what a page holds."""
+    """A list that comes in pages: the call for the page after a cursor, and what a page holds."""
 
     call: Callable[[str | UnsetType], Call[Any]]
     items: Callable[[Any], list[T]]
@@ -129,7 +129,8 @@ def create(name: str, **config: Unpack[Config]) -> Call[PutTopicResponse]:
 
 
 def delete_topic(name: str, *, if_empty: bool = False) -> Call[DeleteTopicResponse]:
-    """Deletes the topic with all it holds. Not sent twice: somebody may have made a new one of the name meanwhile."""
+    """Deletes the topic with all it holds. Not sent twice: somebody may have made a new topic of that name
+    meanwhile."""
     query = "?if_empty=true" if if_empty else ""
     return Call("DELETE", f"{topic_path(name)}{query}", DeleteTopicResponse, repeatable=False)
 
@@ -165,7 +166,7 @@ def append_many(
     config: Mapping[str, object] | Config | None = None,
 ) -> Call[WriteResponse]:
     """Appends records in one write: all of them or none. Each is a `NewRecord`, or the data of one. `records` may also
-    be the JSON text of the list, for those who made it elsewhere."""
+    be the JSON text of the list."""
     body: dict[str, object] = {"records": records if isinstance(records, Raw) else [_record(each) for each in records]}
     if producer is not None:
         body["producer"] = producer
@@ -194,8 +195,8 @@ def diff(
     include_tags: bool = True,
     include_meta: bool = True,
 ) -> Call[DiffReply]:
-    """The records after `from_seq`, one reply's worth. `epoch` is that of the topic `from_seq` belongs to: where it is
-    another one by now, the reply has a tombstone that says so."""
+    """The records after `from_seq`, one reply's worth. `epoch` says which topic `from_seq` belongs to: if the name
+    belongs to another one by now, the reply has a tombstone that says so."""
     return diff_as(
         DiffReply,
         topic,
@@ -249,8 +250,8 @@ def diff_as(
 
 
 def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Call[DeleteRecordsResponse]:
-    """Deletes records for good: those before a seq, those whose tag matches, or those that are both. One with `match`
-    is not sent twice: it would take what was written in between."""
+    """Deletes records for good: those before a seq, those whose tag matches, or those where both are true. With `match`
+    it is not sent twice: that would delete what was written in between."""
     body = _deletion(before_seq, match)
     path = f"{topic_path(topic)}/delete"
     return Call("POST", path, DeleteRecordsResponse, body, repeatable=match is None)
@@ -265,7 +266,7 @@ def preview_delete(
 
 
 def losses(topic: str) -> Call[LossList]:
-    """What was lost that nobody asked to lose, and why."""
+    """What was lost without anybody asking for it, and why."""
     return Call("GET", f"{topic_path(topic)}/losses", LossList)
 
 
@@ -284,7 +285,7 @@ def export_line(line: bytes) -> RecordReply | ExportEnd:
 
 
 def producer_state(topic: str, name: str) -> Call[ProducerResponse]:
-    """Where what a producer has not written yet begins."""
+    """The first number that a producer has not written yet."""
     return Call("GET", f"{topic_path(topic)}/producers/{quote(name, safe='')}", ProducerResponse)
 
 
@@ -301,7 +302,7 @@ def cursor(topic: str, name: str) -> Call[CursorResponse]:
 
 
 def set_cursor(topic: str, name: str, seq: int) -> Call[CursorResponse]:
-    """Remembers durably that everything up to `seq` was dealt with."""
+    """Remembers durably that everything up to `seq` is done."""
     return Call("PUT", _cursor(topic, name), CursorResponse, msgspec.json.encode({"seq": seq}))
 
 
@@ -356,8 +357,8 @@ def delete_router(name: str) -> Call[DeleteRouterResponse]:
 
 
 def claim(queue: str, *, node: str, max: int = 1, lease_ms: int | None = None) -> Call[ClaimReply]:
-    """Leases jobs to the worker `node`. Fewer than asked for: there are no more now. Sent again after a lost answer it
-    gets other jobs; those of the lost one come back when their lease ends."""
+    """Leases jobs to the worker `node`. If you get fewer than you asked for, there are no more right now. After a lost
+    answer it is sent again and gets other jobs; those of the lost answer come back when their lease ends."""
     body: dict[str, object] = {"node": node, "max": max}
     if lease_ms is not None:
         body["lease_ms"] = lease_ms
@@ -378,8 +379,8 @@ Jobs = Sequence[Leased] | Sequence[int]
 
 
 def ack(queue: str, jobs: Jobs, *, node: str, lease_ids: Sequence[str] | None = None) -> Call[AckResponse]:
-    """Completes jobs; those that somebody else has by now are `skipped`. Jobs as they were claimed carry their lease
-    ids, which fence; seqs do so only with `lease_ids`."""
+    """Completes jobs; those that somebody else has by now are `skipped`. Claimed jobs carry their lease ids, which
+    fence; plain seqs do so only with `lease_ids`."""
     return _settle(queue, "ack", AckResponse, node, jobs, lease_ids)
 
 
@@ -403,7 +404,8 @@ def leases(queue: str) -> Pages[LeaseOut]:
 
 
 def redrive(queue: str, *, max: int | None = None, match: Match | None = None) -> Call[RedriveResponse]:
-    """Moves dead letters back to the queue they came from. With `max` it is not sent twice: that would move more."""
+    """Moves dead letters back to the queue they came from. With `max` it is not sent twice, because that would move
+    more."""
     body: dict[str, object] = {}
     if max is not None:
         body["max"] = max

@@ -1,6 +1,6 @@
 """A session over WebSocket: commands out, events in, over one connection. Does no I/O itself.
 
-The places are kept here. After a break the session connects again, subscribes from the places on, and repeats the
+The positions are kept here. After a break the session connects again, subscribes from its positions, and repeats the
 command that was under way; a publish carries an idempotency key, so it is written once.
 """
 
@@ -26,7 +26,7 @@ from topics.wire.responses import WriteResponse
 
 
 class SessionWishes(TypedDict, total=False):
-    """What of its topics a session gets."""
+    """What a session gets of its topics."""
 
     match: Match  # only records whose tag matches
     node: str | list[str]  # the session's own identities: their records are left out
@@ -75,7 +75,7 @@ class Handshake(Protocol):
 
 
 def refused_handshake(response: Handshake) -> Exception:
-    """A busy server is tried again; every other refusal is raised as the error it is."""
+    """Tries a busy server again; raises every other refusal."""
     headers = {name.lower(): value for name, value in response.headers.raw_items()}
     answer = Answer(response.status_code, headers, bytes(response.body or b""))
     if answer.status in {429, 503}:
@@ -99,7 +99,7 @@ class Conversation:
         self.over = False
 
     async def subscribe(self, topics: Starts, *, tail: bool = False) -> None:
-        """Begins to get these topics, beside those it gets already."""
+        """Subscribes to these topics, in addition to those it has."""
         starts = starts_of(topics, tail=tail)
         for topic in starts:
             self._places.epochs[topic] = (await self._caller.send(calls.topic(topic))).epoch
@@ -151,7 +151,7 @@ class Conversation:
         self._disconnect()
 
     async def _ask(self, command: Callable[[], Mapping[str, object]]) -> bytes:
-        """Sends a command and waits for its answer; what comes before it is kept for who iterates."""
+        """Sends a command and waits for its answer; what arrives before it is kept for the iteration."""
         with self._alone():
             while not self.over:
                 try:
@@ -248,7 +248,7 @@ class Conversation:
 
 
 class _Alone:
-    """Refuses a second user at the same time: the answers of two would be mixed up."""
+    """Refuses a second user at the same time, because their answers would be mixed up."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation

@@ -26,7 +26,7 @@ _METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE"}
 
 
 def check_api_key(key: str) -> None:
-    """Refuses what no header can hold, without repeating it: a library's own complaint would show the key."""
+    """Refuses a key that no header can hold, without repeating it: a library's own complaint would show the key."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise errors.InvalidRequest.in_field("api_key", "holds characters that no key has, or is empty")
 
@@ -65,10 +65,8 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request, and what its reply is made into.
-
-    `repeatable`: sent twice it does what it does once, so it is sent again when its answer was lost.
-    `wait_s`: how long the server may take on purpose, as in a long poll.
+    """One request, and the type of its reply. `repeatable`: sending it twice does the same as once, so it is sent again
+    after a lost answer. `wait_s`: how long the server may take on purpose, as in a long poll.
     """
 
     method: str
@@ -92,8 +90,8 @@ class Answer:
 def request(
     method: str, path: str, body: object = None, *, accept: str = JSON, repeatable: bool | None = None
 ) -> Call[Any]:
-    """Any request, for what no other call does. The path begins with `/v0`. The reply is decoded if it is JSON, else
-    the text. Sent again after a lost answer only if the method is safe (GET) or `repeatable` says so."""
+    """Any request that no other call makes. The path begins with `/v0`. The reply is decoded if it is JSON, otherwise
+    it is the text. Sent again after a lost answer only if the method is safe (GET) or `repeatable` says so."""
     if method not in _METHODS:
         raise errors.InvalidRequest.in_field("method", f"must be one of {', '.join(sorted(_METHODS))}")
     if not _PATH.fullmatch(path):
@@ -132,7 +130,7 @@ def refusal(answer: Answer) -> errors.TopicsError:
 def told_error(
     code: str, message: str, detail: Mapping[str, Any], retry_after_s: int | None = None, status: int = 0
 ) -> errors.TopicsError:
-    """The error of a code; also for those that come over a WebSocket."""
+    """The error for a code, also for codes that come over a WebSocket."""
     kind = errors.BY_CODE.get(code)
     if kind is None:
         return UnexpectedReply(f"status {status}, {code}: {message}", status, code)

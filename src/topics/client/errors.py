@@ -1,10 +1,11 @@
-"""What can go wrong between a client and a server, beside what the server itself refuses."""
+"""What can go wrong between a client and a server, besides refusals of the server."""
 
 from topics.errors import TopicsError
 
 
 class ServerUnreachable(TopicsError):
-    """No connection, or it broke, and trying again did not help. Check that the server runs and the URL is right."""
+    """There was no connection, or it broke, and retries did not help. Check that the server runs and that the URL is
+    right."""
 
 
 class OutcomeUnknown(ServerUnreachable):
@@ -13,8 +14,8 @@ class OutcomeUnknown(ServerUnreachable):
 
 
 class UnexpectedReply(TopicsError):
-    """The server answered something this client does not understand. Check that the URL is that of a topics server,
-    and that it is not older than this client. `code` is empty when there was none."""
+    """The server's answer makes no sense to this client. Check that the URL is that of a topics server, and that it is
+    not older than this client. `code` is empty when there was none."""
 
     def __init__(self, message: str, status: int, code: str = "", **detail: object) -> None:
         super().__init__(message, **detail)

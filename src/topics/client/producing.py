@@ -91,7 +91,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Pending:
-    """What a producer has not got acknowledged. Whoever shares it among threads holds a lock around every call."""
+    """The records of a producer that are not acknowledged yet. Threads that share it hold a lock around every call."""
 
     topic: str
     name: str
@@ -152,7 +152,7 @@ class Pending:
             self.open = None
 
     def linger_left_s(self, now_ns: int) -> float | None:
-        """How long the open batch still waits for more; None when there is none."""
+        """How much longer the open batch waits for more records; None if there is none."""
         if self.open is None:
             return None
         return max(self.options.linger_s - (now_ns - self.open.opened_ns) / 1e9, 0.0)
@@ -167,7 +167,7 @@ class Pending:
         )
 
     def acknowledge(self, batch: Batch, reply: WriteResponse) -> list[Batch]:
-        """The first batch is written; returns what is done by that."""
+        """The first batch is written; returns what that completes."""
         assert batch is self.full[0]
         self.full.popleft()
         self.buffered_bytes -= batch.byte_count
@@ -176,7 +176,7 @@ class Pending:
         return [batch]
 
     def fail(self, error: BaseException) -> list[Batch]:
-        """Nothing more is written; returns the batches that never will be."""
+        """Nothing more will be written; returns the batches that never will be."""
         self.close_batch()
         lost = sum(len(batch.texts) for batch in self.full)
         self.failure = ProducerFailed(self.topic, self.name, lost, error)
@@ -189,13 +189,13 @@ class Pending:
 
 
 def call_back(batch: Batch) -> None:
-    """Tells those who asked to be told, in the order of their records."""
+    """Calls the callbacks, in the order of their records."""
     for index, callback in batch.callbacks:
         callback(None if batch.error else batch.outcome(index), batch.error)
 
 
 async def open_pending(caller: Caller, topic: str, name: str | None, options: Options) -> Pending:
-    """A producer without a name is a new one every time. One with a name goes on where the topic has it."""
+    """A producer without a name is new every time. One with a name continues where the topic last saw it."""
     if name is None:
         return Pending(topic, f"client-{uuid4().hex}", options, 0)
     check_producer_name(name)

@@ -1,4 +1,5 @@
-"""Reading a topic from a place on: page by page, following if asked to, with every loss told. Does no I/O itself.
+"""Reading a topic from a given place: page by page, following if asked to, and with every loss reported. Does no I/O
+itself.
 
     seqs        5 6 7 | 8 … 20 lost | 21 22 23 …
     items      Event(5) Event(6) Event(7) Gap(8, 20, "cap") Event(21) …
@@ -44,7 +45,7 @@ class Source(Protocol[Item]):
 
 
 class PageOfEvents(Struct):
-    """A diff's reply for who reads it event by event."""
+    """A diff's reply, for reading event by event."""
 
     records: list[Event[Any]]
     next_from_seq: int
@@ -68,7 +69,7 @@ def page_type(as_type: type[Any] | None) -> type[PageOfEvents]:
 
 
 class Place(TypedDict, total=False):
-    """Where a read begins and ends, and what of it is wanted."""
+    """Where a read begins and ends, and which records it wants."""
 
     follow: bool  # goes on for good, instead of ending where the topic ended when it began
     from_seq: int  # exclusive; 0 is the beginning
@@ -83,7 +84,8 @@ class Place(TypedDict, total=False):
 
 
 class Reading(Generic[Item_co]):
-    """`position` is the last seq a page told of; `epoch` which topic of this name it belongs to, once known."""
+    """`position` is the last seq that a page covered; `epoch` says which topic of this name that belongs to, once
+    known."""
 
     def __init__(self, caller: Caller, topic: str, place: Place, losses: Losses, as_type: type[Any] | None) -> None:
         if unknown := place.keys() - Place.__annotations__.keys():
@@ -129,7 +131,7 @@ class Reading(Generic[Item_co]):
 
     @staticmethod
     def seq_of(item: object) -> int | None:
-        """The seq an item stands for; of a loss its end, of a new topic its beginning."""
+        """The seq of an item: for a loss the end of its range, for a new topic its beginning."""
         match item:
             case Gap():
                 return 0 if item.reason == "recreated" else item.last
@@ -138,7 +140,7 @@ class Reading(Generic[Item_co]):
         return None
 
     async def commit(self, seq: int) -> None:
-        """Remembers under the cursor's name that everything up to `seq` was dealt with."""
+        """Remembers under the cursor's name that everything up to `seq` is done."""
         if self._cursor is None:
             raise InvalidRequest.in_field("cursor", "read with cursor=<name> to have something to commit to")
         await self._caller.send(calls.set_cursor(self._topic, self._cursor, seq))
@@ -154,7 +156,7 @@ class Reading(Generic[Item_co]):
         self._begun = True
 
     async def _missing(self) -> None:
-        """There is no such topic, or none any more. One that was made anew at once is met by the next page."""
+        """The topic does not exist, or no longer. If it was made again at once, the next page finds it."""
         if self._wait_for_topic:
             await self._caller.port.pause(limits.CLIENT_TOPIC_POLL_S)
         elif self.epoch is None:

@@ -1,4 +1,4 @@
-"""When a call is tried again, and how long to wait before: bounds, growing pauses, and jitter."""
+"""When a call is tried again, and how long to wait first: bounds, growing pauses, and jitter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Retries:
         return max(self.policy.total_ms_max - (self.now_ms() - self._began_ms), 0) / 1000
 
     def after_answer(self, answer: Answer) -> int | None:
-        """None when the answer is final. A 429 or 503 is worth another attempt only if the server says when."""
+        """None if the answer is final. A 429 or 503 is worth another attempt only if the server says when."""
         wanted_s = retry_after_s(answer)
         if answer.status not in {429, 503} or wanted_s is None:
             return None
@@ -57,7 +57,7 @@ class Retries:
         return self.now_ms() - self._began_ms + pause_ms <= self.policy.total_ms_max
 
     def _pause_ms(self) -> int:
-        """Doubles up to its bound; anything between half of that and all of it."""
+        """A random time between half of the pause and all of it; the pause doubles up to its bound."""
         self.attempts += 1
         doubled = min(self.policy.pause_ms_min << min(self.attempts - 1, 16), self.policy.pause_ms_max)
         return self.random.randint(doubled // 2, doubled)

@@ -128,7 +128,8 @@ class Connection:
         self.idle_since_ns = 0
 
     def is_usable(self, now_ns: int) -> bool:
-        """Not idle for so long that the server is about to close it, and neither closed nor talking by itself."""
+        """Whether it can be used again: not idle so long that the server is about to close it, not closed, and with
+        nothing unexpected to read."""
         if now_ns - self.idle_since_ns > limits.CLIENT_IDLE_S * 1e9:
             return False
         readable = select.poll()
@@ -146,7 +147,7 @@ class Connection:
             raise Broken(_reason(error), sent=True) from None
 
     def receive(self, timeout_s: float) -> Answer:
-        """All of the answer, however slowly it comes, as long as that is not longer than `timeout_s`."""
+        """The whole answer, however slowly it comes, within `timeout_s`."""
         deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
         while not self.reader.complete:
             self._receive_some(deadline_ns)
@@ -194,7 +195,7 @@ def _reason(error: OSError) -> str:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether a connection to the port is taken: whether anybody is there at all."""
+    """Whether anybody accepts connections on the port."""
     try:
         socket.create_connection((host, port), limits.CLIENT_PROBE_TIMEOUT_S).close()
     except OSError:

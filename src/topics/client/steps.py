@@ -1,4 +1,4 @@
-"""What takes more than one request, or more than one read of an answer; written once, for both shells."""
+"""Calls that take more than one request, or more than one read of an answer; written once, for both shells."""
 
 from typing import Unpack
 
@@ -11,7 +11,7 @@ from topics.wire.responses import ExportEnd, PutTopicResponse, RecordReply
 
 
 async def configure(caller: Caller, name: str, **config: Unpack[Config]) -> PutTopicResponse:
-    """Changes the given fields of a topic's configuration. Raises `TopicNotFound` where there is none."""
+    """Changes the given fields of a topic's configuration. Raises `TopicNotFound` if the topic does not exist."""
     await caller.send(calls.topic(name))
     return await caller.send(calls.create(name, **config))
 
@@ -32,7 +32,7 @@ class Export:
         self._over = False
 
     async def next_records(self) -> list[RecordReply] | None:
-        """What has come, at least one; None behind the trailer."""
+        """What has arrived, at least one record; None after the trailer."""
         while not self._over:
             try:
                 data = await self._stream.read(self._stall_s)

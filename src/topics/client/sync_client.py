@@ -89,7 +89,7 @@ class BlockingPages(Generic[P, T]):
 
 
 class BlockingSteps(Generic[P, T]):
-    """The same for what takes more than one request."""
+    """The same for calls that take more than one request."""
 
     def __init__(self, steps: Callable[Concatenate[Caller, P], Coroutine[Any, Any, T]]) -> None:
         self._steps = steps
@@ -207,7 +207,7 @@ class Client:
     def read(
         self, topic: str, *, as_type: type[Any] | None = None, losses: Losses = "yield", **place: Unpack[Place]
     ) -> Reader[Any]:
-        """The topic's records from a place on, and the losses between them as `Gap`.
+        """The topic's records from a given place on, with the losses between them as `Gap`.
 
         `losses="hide"` leaves losses out, "raise" raises `LossMet`. `data` of an event is decoded as `as_type`.
         """
@@ -229,15 +229,15 @@ class Client:
         losses: Losses = "yield",
         **options: Unpack[WatchOptions],
     ) -> Items[Any]:
-        """Follows many topics over one connection: names, or names with the seq to begin behind (None: only what comes
-        from now on). A topic that is deleted is told as `TopicDeleted`, and the others go on."""
+        """Follows many topics over one connection. Give it names, or a mapping from names to the seq to begin after
+        (None: only what comes from now on). A deleted topic comes as `TopicDeleted`, and the others go on."""
         return Items(Watching(self.caller, topics, options, losses, as_type))
 
     def producer(self, topic: str, name: str | None = None, **options: Unpack[ProducerOptions]) -> Producer:
         """Appends records in batches, each exactly once over breaks and restarts of the server.
 
-        A `name` is for records that can be repeated, such as the lines of a file: number n is the same record every
-        time. Then it is exactly once over restarts of this process, too: `next_sequence` says where to go on.
+        A `name` is for records that you can produce again, such as the lines of a file: number n is the same record
+        every time. Then exactly once also holds over restarts of this process: `next_sequence` says where to continue.
         """
         return Producer(self.caller, run(open_pending(self.caller, topic, name, Options(**options))))
 
@@ -246,7 +246,7 @@ class Client:
     ) -> Generator[RecordReply, None, ExportEnd]:
         """Every record of the range, as one stream on a connection of its own. The generator returns the trailer.
 
-        A broken stream is not resumed here: it raises, and the caller has the last record to go on from.
+        A broken stream is not resumed but raises; the caller can continue from its last record.
         """
         export = run(steps.open_export(self.caller, topic, from_seq, to_seq))
         with contextlib.closing(export):
@@ -259,8 +259,8 @@ class Client:
     @overload
     def worker(self, queue: str, **options: Unpack[WorkerOptions]) -> Worker[Any]: ...
     def worker(self, queue: str, *, as_type: type[Any] | None = None, **options: Unpack[WorkerOptions]) -> Worker[Any]:
-        """Runs a handler for each job of a queue: decorate one with it, and `run` that. A job is acked when the handler
-        returns, and given back when it raises."""
+        """Runs a handler for each job of a queue: decorate the handler with it, then call its `run`. A job is acked
+        when the handler returns, and given back when it raises."""
         return Worker(Working(self.caller, queue, options, as_type))
 
     @overload

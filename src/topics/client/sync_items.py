@@ -1,4 +1,4 @@
-"""Iterators over what a reading, a watch or a session gives, for threads."""
+"""Iterators over what a read, a watch or a session gives, for threads."""
 
 from collections.abc import Iterator
 from typing import Any, Generic, Self, TypeVar
@@ -54,10 +54,10 @@ class Reader(Items[I_co]):
 
     @property
     def position(self) -> int | None:
-        """The seq of the last item; of a loss, its end. None before the first."""
+        """The seq of the last item, or the end of the range if that was a loss. None before the first."""
         return self._reading.seq_of(self._last)
 
     def commit(self) -> None:
-        """Everything up to the last item was dealt with: a later `read` with the same `cursor` begins behind it."""
+        """Everything up to the last item is done: a later `read` with the same `cursor` begins after it."""
         if (seq := self.position) is not None:
             run(self._reading.commit(seq))

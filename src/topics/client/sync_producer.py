@@ -62,7 +62,7 @@ class Producer:
 
     @property
     def next_sequence(self) -> int:
-        """The number of the next record. When the producer is opened: where what it has not written yet begins."""
+        """The number of the next record. When the producer is opened, the first number that it has not written yet."""
         return self._pending.next_number
 
     @property
@@ -103,7 +103,7 @@ class Producer:
         return Delivery(batch, index, changed)
 
     def flush(self) -> None:
-        """Waits until everything appended so far is written. Raises `ProducerFailed` where that cannot be."""
+        """Waits until everything appended so far is written. Raises `ProducerFailed` if that is not possible."""
         self._refuse_fork()
         with self._changed:
             self._pending.close_batch()
@@ -114,7 +114,8 @@ class Producer:
                 raise self._pending.failure
 
     def close(self) -> None:
-        """Writes what is left and ends. Raises `ProducerFailed` where that cannot be; called again, it does nothing."""
+        """Writes what is left and ends. Raises `ProducerFailed` if that is not possible; called again, it does
+        nothing."""
         if os.getpid() != self._process:
             return  # the parent has all there is to close
         with self._changed:

@@ -64,7 +64,7 @@ class Session(Items[Any]):
         self._conversation = conversation
 
     def subscribe(self, topics: Starts, *, tail: bool = False) -> None:
-        """Begins to get these topics, from their beginning, or behind the seqs given for them."""
+        """Subscribes to these topics, from their beginning, or after the seqs given for them."""
         run(self._conversation.subscribe(topics, tail=tail))
 
     def unsubscribe(self, topic: str) -> None:
@@ -73,7 +73,7 @@ class Session(Items[Any]):
     def publish(
         self, topic: str, *records: object, key: str | None = None, config: Mapping[str, object] | None = None
     ) -> WriteResponse:
-        """Appends records, all or none; what comes in meanwhile is kept for the iteration."""
+        """Appends records, all or none. What arrives meanwhile is kept for the iteration."""
         return run(self._conversation.publish(topic, records, key=key, config=config))
 
     def ping(self) -> None:

@@ -53,7 +53,8 @@ class Worker(WorkerShell[D]):
         self._failure: BaseException | None = None
 
     def stop(self) -> None:
-        """No further jobs. Those under way may take `stop_s`, then they are given back. Safe to call from anywhere."""
+        """Takes no further jobs. Those under way have `stop_s` to finish, then they are given back. Safe to call from
+        anywhere."""
         self._stopping.set()
 
     def run(self, handler: Handler[D] | None = None) -> Counts:
@@ -131,8 +132,8 @@ class Worker(WorkerShell[D]):
 
 
 class Jobs(Generic[D]):
-    """A queue's jobs one after the other, for a plain loop. The lease is kept until `ack` or `nack`; what is neither
-    when the block ends is given back.
+    """A queue's jobs one after the other, for a plain loop. The lease is kept until `ack` or `nack`. When the block
+    ends, jobs that got neither are given back.
 
         with client.jobs("resize") as jobs:
             for job in jobs:
@@ -175,7 +176,7 @@ class Jobs(Generic[D]):
         self._settle(job, None)
 
     def nack(self, job: Job[D], error: BaseException) -> None:
-        """The job failed with `error`; with a `Retry` it is only put off."""
+        """The job failed with `error`. A `Retry` only puts it off."""
         self._settle(job, error)
 
     def close(self) -> None:

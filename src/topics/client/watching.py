@@ -1,7 +1,8 @@
 """Watching many topics over one connection: a session, its event stream, and what its events mean. Does no I/O itself.
 
-The places are kept here. Every break ends the session, and the next one begins behind what was handed on, so that
-nothing is missed or told twice. The epoch of each topic goes with its place: the server tells when it is another one.
+The positions are kept here. Every break ends the session, and the next one begins after what was delivered, so that
+nothing is missed or repeated. The epoch of each topic goes with its position, so that the server notices a recreated
+topic.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,7 +45,7 @@ class ServerEvent(NamedTuple):
 
 
 class EventLines:
-    """Server-sent events out of the bytes of a stream. Heartbeats are comments, and go unnoticed."""
+    """Server-sent events from the bytes of a stream. Heartbeats are comments, and are ignored."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -94,7 +95,7 @@ class ErrorFrame(Struct):
 
 
 class Frames:
-    """Makes frames of records into events of one type; the same for SSE and WebSocket."""
+    """Turns record frames into events of one type, for SSE and WebSocket alike."""
 
     def __init__(self, as_type: type[Any] | None) -> None:
         kind: Any = RecordFrame
@@ -111,7 +112,7 @@ class Frames:
 
 
 class Places:
-    """Where somebody stands in each of its topics, and which topic of the name that is."""
+    """The position in each topic, and which topic of that name it belongs to."""
 
     def __init__(self, losses: Losses) -> None:
         if losses not in {"yield", "hide", "raise"}:
@@ -195,7 +196,7 @@ class Watching(Generic[Item_co]):
         self._disconnect()
 
     async def _connect(self, items: list[Any]) -> None:
-        """A new session from the places on. Afterwards there is a stream, unless nothing is left to watch."""
+        """A new session from the current positions. Afterwards there is a stream, unless nothing is left to watch."""
         places = self._places
         lenient = self._begun or self._options.get("lenient", False)
         await self._learn_epochs(items, lenient=lenient)

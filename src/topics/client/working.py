@@ -1,10 +1,10 @@
-"""A worker's part of a queue: claiming, keeping leases alive, and what becomes of a job. Does no I/O itself.
+"""The worker's side of a queue: claiming, keeping leases alive, and settling jobs. Does no I/O itself.
 
     claim ─► handler ─► returns: ack          job done, deleted for good
                      ─► raises Retry(after):  nack, again after that time
                      ─► raises anything else: nack, again after a pause that doubles; at last the dead letter topic
 
-Every settlement carries the lease's id: a worker that came too late changes nothing, and counts the job as lost to it.
+Every settlement carries the lease's id: a worker that comes too late changes nothing, and counts the job as lost.
 """
 
 import logging
@@ -119,11 +119,11 @@ class Working(Generic[D]):
 
     @property
     def keep_alive_s(self) -> float:
-        """How often leases are extended: twice may fail."""
+        """How often leases are extended: two extensions in a row may fail."""
         return (self._lease_ms or limits.LEASE_MS_MIN) / 3000
 
     async def claim(self, count: int) -> list[Job[D]]:
-        """Up to so many jobs; none when there are none now, or the server is away: then `wait_for_jobs`."""
+        """Up to so many jobs. If there are none now, or the server is away, call `wait_for_jobs`."""
         call: Call[Any] = calls.claim(self.queue, node=self.node, max=count, lease_ms=self._lease_ms)
         claiming_ns = self.caller.clock.monotonic_ns()
         try:
@@ -152,7 +152,7 @@ class Working(Generic[D]):
             log.warning("worker %s of %s: %s", self.node, self.queue, error)
 
     async def keep_alive(self, jobs: Iterable[Job[D]]) -> None:
-        """Extends the leases of jobs under way."""
+        """Extends the leases of the jobs under way."""
         held = [job for job in jobs if not job.lost]
         if not held or self._lease_ms is None:
             return
@@ -171,7 +171,7 @@ class Working(Generic[D]):
                 job.lost = True
 
     async def settle(self, job: Job[D], error: BaseException | None) -> bool:
-        """The handler has returned, or raised. Each job is settled once. False: the lease had ended."""
+        """The handler has returned or raised. Each job is settled once. False if the lease had ended."""
         try:
             if error is None:
                 return await self._ack(job)
@@ -187,7 +187,7 @@ class Working(Generic[D]):
             self._kept_ns.pop(job.lease_id, None)
 
     async def give_back(self, jobs: Iterable[Job[D]]) -> None:
-        """Jobs nobody will finish here go to others at once."""
+        """Gives jobs that nobody will finish here to others at once."""
         left = list(jobs)
         if left:
             self._count(given_back=len(left))
@@ -226,7 +226,7 @@ class Working(Generic[D]):
 
 
 class WorkerShell(Generic[D]):
-    """What workers of both kinds have. Made by `client.worker(queue)`, which also decorates the handler."""
+    """What both kinds of worker share. Made by `client.worker(queue)`, which also decorates the handler."""
 
     def __init__(self, working: Working[D]) -> None:
         self._working = working
