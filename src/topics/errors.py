@@ -7,6 +7,8 @@ finds the class of a refusal by its code.
 from collections.abc import Mapping
 from typing import Self
 
+from topics import limits
+
 HIDDEN_NAME = "(hidden)"  # in the place of a name the caller may not know; no topic can have it
 
 
@@ -248,6 +250,14 @@ class TooManyOpenFiles(StorageFailed):
     then retry. If it stays, raise the limit of open files (`ulimit -n`)."""
 
     code = "too_many_open_files"
+
+
+class StorageFull(TopicsError):
+    """The disk has too little room left: nothing is broken, and nothing new is taken. Free space, or delete what is not
+    needed; writing goes on by itself. Reads, deletes and acks still work."""
+
+    code = "storage_full"
+    retry_after_s = limits.ROOM_RETRY_AFTER_S
 
 
 class NotReady(TopicsError):

@@ -137,6 +137,7 @@ SEAL_EARLY_MAX = 16  # the largest blocks that are looked at when the budget run
 SEAL_BATCH_BYTES = 16 * MIB  # of blocks that are copied for the thread at once
 SEAL_AGED_PER_POLL_MAX = 16  # blocks that are only old: three files each
 CHECKPOINT_WAL_BYTES = 32 * MIB
+CHECKPOINT_LOW_ROOM_INTERVAL_S = 2.0
 CHECKPOINT_RETRY_S_MIN = 1.0  # after a checkpoint the disk refused; doubled each time, up to
 CHECKPOINT_RETRY_S_MAX = 60.0
 SEGMENTS_OPEN_MAX = 1024
@@ -150,6 +151,12 @@ DESCRIPTORS_MIN = 256
 DESCRIPTORS_RESERVED = 128  # for the log, checkpoints, the cold tier, the interpreter: files that come and go
 DESCRIPTORS_SPARE = 16  # of them, kept open to be let go when there are no others
 DESCRIPTORS_PER_SEGMENT = 4  # a map holds one: records, index, tags, texts
+
+# Room on the disk of the log (default; see Settings)
+FREE_BYTES_MIN = 256 * MIB
+ROOM_INTERVAL_S = 0.2  # how often the disk is asked
+ROOM_RETRY_AFTER_S = 5
+ROOM_RETRY_MS = 200  # a write the disk had no room for is tried again after this
 
 # Backups
 BACKUP_POLL_S = 0.02

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.client import Api, success
-from conformance.process import ServerProcess
+from conformance.process import STOP_TIMEOUT_S, ServerProcess
 
 
 class Server(ServerProcess):
@@ -16,6 +16,11 @@ class Server(ServerProcess):
         """SIGKILL: nothing of it gets to finish."""
         self._process.kill()
         self._process.wait()
+
+    def exit_code_after(self, number: int) -> int:
+        """Asks it to stop, and says how it ended."""
+        self._process.send_signal(number)
+        return self._process.wait(STOP_TIMEOUT_S)
 
 
 def read_all(api: Api, topic: str) -> tuple[dict[int, Any], set[int], int]:

@@ -26,6 +26,7 @@ class ManualJournal:
         self.heads: dict[int, int] = {}
         self.lanes: dict[int, int] = {}
         self.refusal: TopicsError | None = None
+        self.full: TopicsError | None = None
         self._asked: list[int] = []
         self._held: list[Commit] = []
 
@@ -70,6 +71,10 @@ class ManualJournal:
             raise self.refusal
         self._asked.append(topic_id)
 
+    def require_room(self) -> None:
+        if self.full is not None:
+            raise self.full
+
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:
         assert not any(isinstance(each, Appended) for each in operations[:-1]), "records end their batch"
         for operation in operations:
@@ -79,7 +84,7 @@ class ManualJournal:
         return self._commit() if gated else None
 
     def append_single(self, topic_id: int, seq: int, ts: int, node: str | None, tag: str | None, data: Raw) -> bool:
-        if self.refusal is not None:
+        if self.refusal is not None or self.full is not None:
             return False
         self.seen(topic_id, seq)
         return True

@@ -32,6 +32,7 @@ STATUSES: dict[type[errors.TopicsError], int] = {
     errors.Throttled: 429,
     errors.HeadersTooLarge: 431,
     errors.StorageFailed: 503,
+    errors.StorageFull: 503,
     errors.TooManyOpenFiles: 503,
     errors.NotReady: 503,
     errors.ShuttingDown: 503,

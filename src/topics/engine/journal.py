@@ -67,6 +67,11 @@ class Journal(Protocol):
         is waiting. What is handed over later in the same turn is taken."""
         ...
 
+    def require_room(self) -> None:
+        """Asked before anything that adds records or topics. Raises while there is too little room on the disk; what
+        frees it is taken all the same."""
+        ...
+
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:
         """Hands over one batch: after a crash all of it is there, or nothing. With `gated`, the commit is done when it
         (and all before it in its log) is durable; without, there is none to wait for."""
@@ -96,6 +101,9 @@ class NoJournal:
     __slots__ = ()
 
     def admit(self, topic_id: int) -> None:
+        return None
+
+    def require_room(self) -> None:
         return None
 
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> None:

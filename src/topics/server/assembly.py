@@ -231,7 +231,7 @@ def assemble(
             node_bytes_max=settings.node_bytes_max,
         ),
         OverviewHandlers(engine, queues, hub, clock, server_view.overview),
-        ProbeHandlers(engine, clock, readiness, metrics, openapi, lambda: store.server_id),
+        ProbeHandlers(engine, clock, readiness, metrics, openapi, lambda: store.server_id, store.trouble),
         ConsoleHandlers(console_assets, reference, has_keys=bool(settings.keys)),
     )
     application = ApiApplication(

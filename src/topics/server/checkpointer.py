@@ -140,12 +140,17 @@ class Checkpointer:
         """Whether a checkpoint would change anything: what is idle costs nothing."""
         return self._state.has_changes or self._absorbed != self._lsns() or self._trimmed != self._absorbed
 
+    @property
+    def unabsorbed_bytes(self) -> int:
+        """What the log has written since the last checkpoint."""
+        return _wal_bytes(self._journal) - self._wal_bytes_absorbed
+
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
         pace = CheckpointPace()
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
-            if pace.due(self._wal_bytes() - self._wal_bytes_absorbed) and self.has_work:
+            if pace.due(self.unabsorbed_bytes, room_is_low=self._journal.full is not None) and self.has_work:
                 pace.done(succeeded=await self.checkpoint(clean=False))
 
     async def checkpoint(self, *, clean: bool) -> bool:
@@ -205,7 +210,7 @@ class Checkpointer:
     def _begin(self, progress: Progress) -> None:
         """The instant: from now on no topic changes before it is captured."""
         progress.lsns = self._lsns()
-        progress.wal_bytes = self._wal_bytes()
+        progress.wal_bytes = _wal_bytes(self._journal)
         progress.next_id = self._state.next_id
         progress.sealed = self._sealer.take_sealed()
         progress.removed = self._state.begin_capture(lambda topic: self._capture(progress, topic))
@@ -300,5 +305,7 @@ class Checkpointer:
         shards = zip(self._shard_names, self._journal.shards, strict=True)
         return self._stale_lsns | {name: shard.submitted_lsn for name, shard in shards}
 
-    def _wal_bytes(self) -> int:
-        return sum(shard.writer.counters.written_bytes for shard in self._journal.shards)
+
+def _wal_bytes(journal: DiskJournal[Commit]) -> int:
+    """Written since the start."""
+    return sum(shard.writer.counters.written_bytes for shard in journal.shards)

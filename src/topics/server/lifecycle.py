@@ -12,7 +12,7 @@ import uvloop
 from topics import limits
 from topics.api.readiness import Phase
 from topics.clock import SystemClock
-from topics.errors import ConfigurationError, TopicsError
+from topics.errors import ConfigurationError, StorageFailed, TopicsError
 from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
 from topics.server.key_file import read_key_file
@@ -28,7 +28,7 @@ log = logging.getLogger("topics.server")
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGINT or SIGTERM."""
+    """Runs until SIGINT or SIGTERM. Raises `StorageFailed` at its end if the disk had failed."""
     write_log(settings.log_level, settings.log_format)
     _put_off_full_collections()
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
@@ -80,6 +80,8 @@ async def _serve(settings: Settings) -> None:
     finally:
         listener.close()
     log.info("stopped")
+    if isinstance(trouble := server.store.trouble(), StorageFailed):
+        raise trouble
 
 
 async def _run(server: Server, stop: asyncio.Event) -> None:
@@ -88,6 +90,7 @@ async def _run(server: Server, stop: asyncio.Event) -> None:
         _expire_records(server),
         _note_cuts(server),
         _count_refusals(server),
+        server.store.watch_room(),
         server.store.checkpointer.run(),
         server.pressure.run(),
         server.vital_signs.run(),

@@ -65,6 +65,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     unsealed_bytes_max: int
     hot_retain_segments: int
     hot_retain_bytes: int
+    free_bytes_min: int
     sealed_text: bool
     body_bytes_max: int
     batch_records_max: int
@@ -215,6 +216,7 @@ def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, fil
         unsealed_bytes_max=env.number("TOPICS_UNSEALED_MAX_BYTES", limits.UNSEALED_BYTES_MAX, limits.MIB),
         hot_retain_segments=env.number("TOPICS_HOT_RETAIN_SEGMENTS", limits.HOT_RETAIN_SEGMENTS, 0),
         hot_retain_bytes=env.number("TOPICS_HOT_RETAIN_BYTES", 0, 0),
+        free_bytes_min=env.number("TOPICS_MIN_FREE_BYTES", limits.FREE_BYTES_MIN, 0),
         sealed_text=env.boolean("TOPICS_SEALED_TEXT", default=True),
         body_bytes_max=env.number("TOPICS_MAX_BODY_BYTES", limits.BODY_BYTES_MAX, 1, limits.GIB),
         batch_records_max=env.number("TOPICS_MAX_BATCH_RECORDS", limits.BATCH_RECORDS_MAX, 1),

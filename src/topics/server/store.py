@@ -18,17 +18,18 @@ from topics.engine.engine import Engine
 from topics.engine.image import load_tail
 from topics.engine.journal import Commit
 from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
-from topics.errors import ConfigurationError
+from topics.errors import ConfigurationError, StorageFull, TopicsError
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.metrics import WalMetrics
+from topics.server.room import Room
 from topics.server.sealer import Sealer
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
-from topics.storage.errors import DiskFailed, StorageError
+from topics.storage.errors import DiskFailed, NoRoom, StorageError
 from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
@@ -96,6 +97,7 @@ class Store:
         self._locks: list[Lock] = []
         self._tails: Tails = {}
         self._settling: asyncio.Task[bool] | None = None
+        self.room = Room(disk, self._root, settings.free_bytes_min, lambda: self.owed_bytes)
         self._sealing: asyncio.Task[None] | None = None
         self.sealer = Sealer(
             engine.state,
@@ -278,6 +280,24 @@ class Store:
             [shard.submitted_lsn if shard.failure is None else TO_ITS_END for shard in self._journal.shards]
         )
 
+    async def watch_room(self) -> None:
+        """Refuses writes while the disk has too little room, until cancelled."""
+
+        def changed(full: StorageFull | None) -> None:
+            self._journal.full = full
+
+        await self.room.run(changed)
+
+    def trouble(self) -> TopicsError | None:
+        """What writes are refused with, if the disk takes none."""
+        return self._journal.trouble()
+
+    @property
+    def owed_bytes(self) -> int:
+        """What is taken and will still need room: in the log, and in segments."""
+        queued_bytes = sum(shard.queued_bytes for shard in self._journal.shards)
+        return 2 * queued_bytes + self.checkpointer.unabsorbed_bytes
+
     @property
     def wal_backlog_share(self) -> float:
         """How full the fullest queue of the WAL is, 0 to 1."""
@@ -334,6 +354,7 @@ class Store:
             queue_writes_max=limits.WAL_QUEUE_WRITES_MAX,
             queue_bytes_max=limits.WAL_QUEUE_BYTES_MAX,
             note_synced=self._positions.noting_synced(number),
+            on_trouble=_log_trouble,
         )
 
     def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
@@ -341,6 +362,18 @@ class Store:
             return stored_block(self._segments, image, segment, cold=segment.cold)
         tail = read_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
         return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
+
+
+def _log_trouble(trouble: DiskFailed | NoRoom) -> None:
+    """Once for each shard."""
+    if isinstance(trouble, NoRoom):
+        log.error("%s. It is tried again until there is room; nothing is lost, and writes wait", trouble.message)
+    else:
+        log.critical(
+            "%s. This part of the log takes nothing more: writes to its topics are refused, reads go on. "
+            "Repair or replace the disk, then restart the server",
+            trouble.message,
+        )
 
 
 @contextmanager

@@ -65,6 +65,22 @@ class DiskFailed(StorageError):
         self.os_error = os_error
 
 
+class NoRoom(StorageError):
+    """The system had nothing left to give: space, or files a process may have open. Nothing is broken and nothing is
+    unknown; the same call may be made again."""
+
+    def __init__(self, path: str, operation: str, os_error: OSError) -> None:
+        reason = os_error.strerror or str(os_error)
+        super().__init__(f"{operation} of {path} has to wait: {reason}", path=path, operation=operation, reason=reason)
+        self.os_error = os_error
+        self.path = path
+        self.operation = operation
+
+
+RUN_OUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the system says when there is nothing left of something, and may be again."""
+
+
 @contextmanager
 def failing_as(path: str, operation: str) -> Iterator[None]:
     """Within it, an `OSError` becomes a `DiskFailed` that names the path and what was being done."""

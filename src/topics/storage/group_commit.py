@@ -13,7 +13,8 @@ synced within `sync_interval_ms` of being written, also when nothing else arrive
 
 `on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
 once, in the order of submission. `note_synced(lsn)` is called on it after each sync. After a failure everything not yet
-durable and everything submitted later fails with the same error.
+durable and everything submitted later fails with the same error; `on_trouble` is told once. What the system had no room
+for is no failure: it is held, with whatever comes behind it, and tried again; `on_trouble` is told once, too.
 
 `submit` and `close` may be called from one other thread.
 """
@@ -26,8 +27,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from topics import limits
 from topics.clock import Clock
-from topics.storage.errors import DiskFailed
+from topics.storage.errors import DiskFailed, NoRoom
 from topics.storage.frame import SingleRecord, single_frames
 from topics.storage.wal_writer import ShardWriter
 
@@ -82,12 +84,14 @@ class CommitThread(Generic[Ticket]):
         queue_writes_max: int,
         queue_bytes_max: int,
         note_synced: Callable[[int], None] = lambda lsn: None,
+        on_trouble: Callable[[DiskFailed | NoRoom], None] = lambda trouble: None,
     ) -> None:
         self._writer = writer
         self._clock = clock
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._note_synced = note_synced
+        self._on_trouble = on_trouble
         self._sync_interval_ns = sync_interval_ms * 1_000_000
         self._write_gap_ns = write_gap_ms * 1_000_000
         self._queue_writes_max = queue_writes_max
@@ -109,6 +113,8 @@ class CommitThread(Generic[Ticket]):
         # Touched by the writing side only.
         self._unsynced_tickets: list[Ticket] = []
         self._unsynced_since_ns = 0
+        self._held: list[_Write[Ticket]] = []  # what the system had no room for, to be written before anything else
+        self.no_room: NoRoom | None = None  # why, while that is so
         self.commit_window_ns = 0  # set by the other thread
         self._queue_depth_peak = 0
         self.sync_histogram = SyncHistogram()
@@ -215,7 +221,11 @@ class CommitThread(Generic[Ticket]):
             self._fail(writes, self.failure)
             return None
         try:
-            needs_sync = self._write(writes) if writes else False
+            if writes:
+                # Theirs to fail from here on, should the write fail.
+                self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
+                self._held += writes
+            needs_sync = self._write() if self._held else False
             if self._writer.unsynced:
                 due_ns = self._unsynced_since_ns + self._sync_interval_ns - self._clock.monotonic_ns()
                 if not needs_sync and due_ns > 0:
@@ -227,9 +237,15 @@ class CommitThread(Generic[Ticket]):
             if self._trim_below_lsn:
                 self._writer.remove_files_below(self._trim_below_lsn)
                 self._trim_below_lsn = 0
+        except NoRoom as no_room:
+            if self.no_room is None:
+                self.no_room = no_room
+                self._on_trouble(no_room)
         except DiskFailed as failure:
             self.failure = failure
+            self._held = []
             self._fail([], failure)
+            self._on_trouble(failure)
         return None
 
     def _take(self) -> list[_Write[Ticket]]:
@@ -241,16 +257,17 @@ class CommitThread(Generic[Ticket]):
         # What is added meanwhile, without the lock, stays for the next turn.
         return [self._queue.popleft() for _ in range(count)]
 
-    def _write(self, writes: list[_Write[Ticket]]) -> bool:
-        """Write them in one piece. Returns whether any of them asked for a sync."""
-        # Theirs to fail from here on, should the write fail.
-        self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
+    def _write(self) -> bool:
+        """Writes what is held in one piece. Returns whether any of it asked for a sync. Raises `NoRoom`: it is held
+        still."""
+        writes = self._held
         if not self._writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
         frame_count = sum(write[1] for write in writes)
         if frame_count:
             frames = [each if isinstance(each, bytes) else each.encoded() for each, _, _, _ in writes]
             self._writer.write(frames, frame_count)
+        self._held, self.no_room = [], None
         return any(write[2] for write in writes)
 
     def _sync(self) -> None:
@@ -274,7 +291,11 @@ class CommitThread(Generic[Ticket]):
 
     def _run(self) -> None:
         while not self._closing:
-            self._park(self.step())
+            due_ns = self.step()
+            if self.no_room is not None:
+                self._gather(limits.ROOM_RETRY_MS * 1_000_000)
+                continue
+            self._park(due_ns)
             if self.commit_window_ns:
                 self._gather(self.commit_window_ns)
         self._finish()
@@ -282,7 +303,7 @@ class CommitThread(Generic[Ticket]):
     def _gather(self, window_ns: int) -> None:
         """Under pressure a commit waits for more to come: fewer syncs, each a little later."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or not self.has_room, window_ns / 1e9)
+            self._changed.wait_for(lambda: self._closing or not (self.has_room or self._held), window_ns / 1e9)
 
     def _park(self, due_ns: int | None) -> None:
         """Sleep until there is work: at most until the sync is due, and gathering small writes meanwhile."""
@@ -306,6 +327,11 @@ class CommitThread(Generic[Ticket]):
     def _finish(self) -> None:
         self._sync_interval_ns = 0
         self.step()
+        if self.no_room is not None:
+            # Nobody tries again: it is lost.
+            self.failure = DiskFailed(self.no_room.path, self.no_room.operation, self.no_room.os_error)
+            self._fail([], self.failure)
+            self._on_trouble(self.failure)
         try:
             self._writer.close()
         except DiskFailed as failure:

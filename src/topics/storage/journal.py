@@ -12,7 +12,7 @@ from msgspec import Raw
 from xxhash import xxh3_64_intdigest
 
 from topics import limits
-from topics.errors import StorageFailed, Throttled, TopicsError
+from topics.errors import StorageFailed, StorageFull, Throttled, TopicsError
 from topics.model.operation import Appended, ClockReached, Moved, Operation, TopicCreated, TopicDeleted
 from topics.storage.errors import DiskFailed
 from topics.storage.frame import DURABLE, single_frames
@@ -44,6 +44,8 @@ class DiskJournal(Generic[T]):
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
         self._heads: Heads
         self.submit_full_total = 0
+        self.full: StorageFull | None = None
+        """Set while there is too little room on the disk."""
 
     def open(self, shards: list[CommitThread[T]], heads: Heads, exchange: Iterable[int]) -> None:
         """From now on operations are taken. The shards report to `on_durable` and `on_failed`. `exchange`: the topics
@@ -60,6 +62,15 @@ class DiskJournal(Generic[T]):
     def failure(self) -> DiskFailed | None:
         """What made a shard read-only, if any is."""
         return next((shard.failure for shard in self._shards if shard.failure is not None), None)
+
+    def trouble(self) -> TopicsError | None:
+        """What a write is refused with, or has to wait for, if the disk takes none."""
+        if self.failure is not None:
+            return _storage_failed(self.failure)
+        no_room = next((shard.no_room for shard in self._shards if shard.no_room is not None), None)
+        if no_room is not None:
+            return StorageFull(f"writes wait for room: {no_room.message}. They go on by themselves", **no_room.detail)
+        return self.full
 
     def on_durable(self, tickets: list[T], sync_ns: int) -> None:
         """Called on a shard's thread."""
@@ -98,6 +109,12 @@ class DiskJournal(Generic[T]):
             self._heads.make_room(topic_id)
         except DiskFailed as failure:
             raise _storage_failed(failure) from failure
+
+    def require_room(self) -> None:
+        if self.full is not None or any(shard.no_room is not None for shard in self._shards):
+            trouble = self.trouble()
+            if trouble is not None:
+                raise trouble.with_traceback(None)
 
     def seen(self, topic_id: int, seq: int) -> None:
         self._heads.note(topic_id, seq)
@@ -141,7 +158,7 @@ class DiskJournal(Generic[T]):
         shard = self._shard_by_topic.get(topic_id)
         if shard is None:
             return False
-        if shard.failure is not None or not (shard.deferred or shard.has_room):
+        if self.full is not None or shard.failure is not None or not (shard.deferred or shard.has_room):
             return False  # of room there is enough for all that is deferred in one turn: it is queued as one piece
         if not self._heads.note(topic_id, seq):
             return False
@@ -205,6 +222,6 @@ def _resolve(tickets: list[T], error: TopicsError | None, sync_ns: int) -> None:
 
 def _storage_failed(failure: DiskFailed) -> StorageFailed:
     return StorageFailed(
-        f"nothing can be written: {failure.message}. Free space or replace the disk, then restart the server",
+        f"nothing can be written: {failure.message}. Repair or replace the disk, then restart the server",
         **failure.detail,
     )

@@ -16,7 +16,9 @@ durable only if its file's name is, and the name was synced before the first fra
 An lsn is the number of a frame in its shard, from 0; marks are not counted. A file is named by the lsn of the
 first frame it will hold.
 
-After any `OSError` the writer is poisoned: it raises `DiskFailed` then and at every later call.
+After an `OSError` the writer is poisoned: it raises `DiskFailed` then and at every later call. But a write, or a new
+file, that the system had no space or no descriptor for raises `NoRoom`: the same bytes may be written again to the same
+place, and a file that has no name yet is nobody's. Of a failed sync nothing is known, whatever the reason.
 """
 
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from topics.storage import paths
-from topics.storage.errors import DiskFailed, failing_as
+from topics.storage.errors import RUN_OUT, DiskFailed, NoRoom, failing_as
 from topics.storage.fs import Disk, WritableFile, replace_file
 from topics.storage.wal_mark import file_mark, sync_mark
 
@@ -137,8 +139,9 @@ class ShardWriter:
             self._rotate()
         if self._mark_due:
             data = sync_mark(self._offset) + data
-        with self._poisoning(self.active_path, "write"):
-            self._file.write(data)
+        with self._poisoning(self.active_path, "write", retriable=True):
+            # At its place, and not where an earlier try has ended.
+            self._file.write_at(self._offset, data)
         self._offset += len(data)
         self._mark_due = False
         self._unsynced = True
@@ -169,7 +172,7 @@ class ShardWriter:
         with self._poisoning(self.active_path, "closing"):
             if self._mark_due:
                 mark = sync_mark(self._offset)
-                self._file.write(mark)
+                self._file.write_at(self._offset, mark)
                 self._offset += len(mark)
                 self._mark_due = False
             self._file.truncate(self._offset)
@@ -195,39 +198,67 @@ class ShardWriter:
     def _rotate(self) -> None:
         # The whole file is durable before the next one exists: a reader relies on it.
         self.sync()
+        before, offset = self._file, self._offset
+        with self._poisoning(self.active_path, "rotation", retriable=True):
+            file = self._prepare_file()
         with self._poisoning(self.active_path, "rotation"):
-            self._file.truncate(self._offset)
-            self._file.close()
-            self._file = self._begin_file()
+            self._file = self._name_file(file)
+            before.truncate(offset)
+            before.close()
         self.counters.rotations += 1
 
     def _begin_file(self) -> WritableFile:
-        path = f"{self._directory}/{paths.wal_file_name(self.next_lsn)}"
-        mark = file_mark(self._shard, self.next_lsn, self._start)
-        file = self._disk.create(paths.temporary(path))
-        file.preallocate(self._file_bytes_max)
-        file.write(mark)
-        file.full_sync()
+        return self._name_file(self._prepare_file())
+
+    def _prepare_file(self) -> WritableFile:
+        """The next file, durable but for its name."""
+        temporary = paths.temporary(self._next_path)
+        self._disk.remove(temporary)  # what an earlier try has left
+        file = self._disk.create(temporary)
+        try:
+            file.preallocate(self._file_bytes_max)
+            file.write(file_mark(self._shard, self.next_lsn, self._start))
+            file.full_sync()
+        except OSError:
+            file.close()
+            self._disk.remove(temporary)
+            raise
+        return file
+
+    def _name_file(self, file: WritableFile) -> WritableFile:
+        path = self._next_path
         self._disk.rename(paths.temporary(path), path)
         self._disk.sync_dir(self._directory)
         self._files.append(WalFile(self.next_lsn, path))
-        replace_file(
-            self._disk, f"{self._directory}/{paths.CURRENT}", f"{paths.wal_file_name(self.next_lsn)}\n".encode()
-        )
-        self._offset = len(mark)
+        try:
+            replace_file(
+                self._disk, f"{self._directory}/{paths.CURRENT}", f"{paths.wal_file_name(self.next_lsn)}\n".encode()
+            )
+        except OSError as error:
+            if error.errno not in RUN_OUT:
+                raise  # else it lags behind, which it may
+        self._offset = len(file_mark(self._shard, self.next_lsn, self._start))
         self._mark_due = False
-        self.counters.written_bytes += len(mark)
+        self.counters.written_bytes += self._offset
         self.counters.fsyncs += 1
         return file
 
+    @property
+    def _next_path(self) -> str:
+        return f"{self._directory}/{paths.wal_file_name(self.next_lsn)}"
+
     @contextmanager
-    def _poisoning(self, path: str, operation: str) -> Iterator[None]:
+    def _poisoning(self, path: str, operation: str, *, retriable: bool = False) -> Iterator[None]:
         if self._failure is not None:
             # Without its old traceback, which would grow with every refusal.
             raise self._failure.with_traceback(None)
         try:
-            with failing_as(path, operation):
-                yield
+            yield
+        except OSError as error:
+            if retriable and error.errno in RUN_OUT:
+                raise NoRoom(path, operation, error) from error
+            self._failure = DiskFailed(path, operation, error)
+            raise self._failure from error
         except DiskFailed as failure:
             self._failure = failure
             raise

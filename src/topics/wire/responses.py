@@ -345,13 +345,22 @@ class Health(Struct):
     uptime_ms: int
 
 
+class ErrorBody(Struct):
+    code: str
+    message: str
+    detail: dict[str, Any] | UnsetType = UNSET
+
+
 class Ready(Struct):
-    """`server_id` is an extension. It belongs to the data directory, whatever process or address serves it."""
+    """`server_id` is an extension. It belongs to the data directory, whatever process or address serves it. `degraded` and
+    `reason` are extensions, too: reads go on, writes are refused."""
 
     status: str
     wal_replay_complete: bool
     topics: int
     server_id: str
+    degraded: bool = False
+    reason: ErrorBody | UnsetType = UNSET
 
 
 class ReadyReply(Struct):
@@ -360,12 +369,6 @@ class ReadyReply(Struct):
     status: str = ""
     topics: int = 0
     server_id: str = ""
-
-
-class ErrorBody(Struct):
-    code: str
-    message: str
-    detail: dict[str, Any] | UnsetType = UNSET
 
 
 class ErrorResponse(Struct):

@@ -39,3 +39,9 @@ def test_after_one_that_succeeds_there_is_no_pause_left() -> None:
     polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES)
     pace.done(succeeded=True)
     assert polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES) == 1
+
+
+def test_while_the_disk_has_too_little_room_checkpoints_come_sooner() -> None:
+    pace = CheckpointPace()
+    until_due = [pace.due(0, room_is_low=True) for _ in range(polls(limits.CHECKPOINT_LOW_ROOM_INTERVAL_S))]
+    assert until_due == [False] * (len(until_due) - 1) + [True]

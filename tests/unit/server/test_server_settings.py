@@ -18,6 +18,7 @@ NUMBERS = [
     ("TOPICS_SEGMENT_MAX_AGE_MS", "segment_age_ms_max", 3_600_000, 0, limits.U64_MAX),
     ("TOPICS_HOT_RETAIN_SEGMENTS", "hot_retain_segments", 4, 0, limits.U64_MAX),
     ("TOPICS_HOT_RETAIN_BYTES", "hot_retain_bytes", 0, 0, limits.U64_MAX),
+    ("TOPICS_MIN_FREE_BYTES", "free_bytes_min", 256 * limits.MIB, 0, limits.U64_MAX),
     ("TOPICS_MAX_BODY_BYTES", "body_bytes_max", 64 * limits.MIB, 1, limits.GIB),
     ("TOPICS_MAX_BATCH_RECORDS", "batch_records_max", 10_000, 1, limits.U64_MAX),
     ("TOPICS_MAX_RECORD_BYTES", "record_bytes_max", limits.MIB, 1, limits.GIB),

@@ -7,7 +7,7 @@ import pytest
 from wal_frames import append_frame
 
 from topics.storage import paths
-from topics.storage.errors import CorruptFile, DiskFailed
+from topics.storage.errors import CorruptFile, DiskFailed, NoRoom
 from topics.storage.frame import append_frames
 from topics.storage.wal_mark import file_mark, sync_mark
 from topics.storage.wal_replay import ShardReplay
@@ -258,8 +258,8 @@ class Failing:
         writer.remove_files_below(3)
 
 
-@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
-def test_any_failed_call_poisons_the_writer(error_number: int) -> None:
+def test_any_failed_call_poisons_the_writer() -> None:
+    error_number = errno.EIO
     for call in range(1, count_calls(lambda disk: Failing(disk).run()) + 1):
         disk = FakeDisk()
         disk.fail_at(call, error_number, written_bytes=30)
@@ -281,6 +281,36 @@ def test_any_failed_call_poisons_the_writer(error_number: int) -> None:
             assert disk.mutating_calls == calls
         first = 3 if workload.trimmed else 0
         assert replayed(disk.crash_drop_all(), first) == list(range(first + 1, workload.synced + 1))
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
+def test_what_the_system_has_run_out_of_is_waited_for_and_nothing_is_lost(error_number: int) -> None:
+    """At any call but a sync or a rename of the log itself: what was not written is written to the same place."""
+    waited = 0
+    poisoned: list[str] = []
+    for call in range(1, count_calls(lambda disk: Failing(disk).run()) + 1):
+        disk = FakeDisk()
+        disk.fail_at(call, error_number, written_bytes=30)
+        try:
+            writer = open_writer(disk, file_bytes_max=400)
+        except DiskFailed:
+            continue  # a start that cannot begin its log is no start
+        try:
+            for seq in range(1, 6):
+                try:
+                    write_seqs(writer, seq)
+                except NoRoom:
+                    waited += 1
+                    assert writer.failure is None
+                    write_seqs(writer, seq)
+                writer.sync()
+            writer.close()
+        except DiskFailed as failure:
+            poisoned.append(failure.operation)
+        else:
+            assert replayed(disk.crash_drop_all()) == [1, 2, 3, 4, 5], call
+    assert waited > 5
+    assert set(poisoned) == {"sync", "rotation", "closing"}
 
 
 class Workload:

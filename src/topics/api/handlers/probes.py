@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from msgspec import UNSET
 from msgspec.json import encode
 
 from topics.api.accept import kinds_named
@@ -11,19 +12,23 @@ from topics.api.auth import Scope
 from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.readiness import Readiness
-from topics.api.routing import Route
+from topics.api.routing import BOOLEAN, Parameter, Route
 from topics.clock import Clock
 from topics.engine.engine import Engine
+from topics.errors import TopicsError
 from topics.version import VERSION
-from topics.wire.responses import Health, Ready
+from topics.wire.responses import ErrorBody, Health, Ready
 
 _HEALTH = Route("GET", "/v0/health", Scope.NONE, "Liveness", {200: Health}, probe=True, always=True)
 _READY = Route(
     "GET",
     "/v0/ready",
     Scope.NONE,
-    "Readiness; as an extension, the server's id",
+    "Readiness; as extensions, the server's id, and whether writes are taken",
     {200: Ready},
+    parameters=(
+        Parameter("writes", BOOLEAN, "Extension: 503 also while writes are refused, with the error they get."),
+    ),
     probe=True,
     always=True,
 )
@@ -46,7 +51,9 @@ class ProbeHandlers:
         metrics: Metrics,
         openapi: Callable[[], bytes],
         server_id: Callable[[], str],
+        trouble: Callable[[], TopicsError | None],
     ) -> None:
+        """`trouble`: what a write is refused with, if the disk takes none."""
         self._engine = engine
         self._clock = clock
         self._started_ns = clock.monotonic_ns()
@@ -54,6 +61,7 @@ class ProbeHandlers:
         self._metrics = metrics
         self._openapi = openapi
         self._server_id = server_id
+        self._trouble = trouble
 
     @replace(_HEALTH, path="/healthz")
     @_HEALTH
@@ -65,10 +73,15 @@ class ProbeHandlers:
     @_READY
     def ready(self, call: Call) -> Response:
         self._readiness.require()
-        topics = len(self._engine.topics)
-        return Response(
-            200, encode(Ready("ready", wal_replay_complete=True, topics=topics, server_id=self._server_id()))
-        )
+        trouble = self._trouble()
+        if trouble is not None and call.query.boolean("writes", default=False):
+            raise trouble.with_traceback(None)
+        reply = Ready("ready", wal_replay_complete=True, topics=len(self._engine.topics), server_id=self._server_id())
+        if trouble is not None:
+            # Reads go on: who sends them elsewhere for that would lose those, too.
+            reply.degraded = True
+            reply.reason = ErrorBody(trouble.code, trouble.message, trouble.detail or UNSET)
+        return Response(200, encode(reply))
 
     @Route(
         "GET",

@@ -1,0 +1,62 @@
+"""Room on the disk of the log: writes are refused while there is too little, before anything fails.
+
+What is below the low-water mark is the reserve for what must go on: deletes and acks, which the log has to take, the
+next file of each shard, checkpoints and the start after a crash. What has been taken and is not on the disk yet counts
+as used: what waits in the queues of the log, and what the next checkpoint copies from the log into segments.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from topics import limits
+from topics.errors import StorageFull
+from topics.storage.fs import Disk
+
+log = logging.getLogger("topics.room")
+
+
+class Room:
+    """`owed_bytes` asks what is taken and not on the disk yet. `full` is set while writes are refused."""
+
+    def __init__(self, disk: Disk, root: str, free_bytes_min: int, owed_bytes: Callable[[], int]) -> None:
+        self._disk = disk
+        self._root = root
+        self._free_bytes_min = free_bytes_min
+        self._owed_bytes = owed_bytes
+        self.full: StorageFull | None = None
+
+    async def run(self, changed: Callable[[StorageFull | None], None]) -> None:
+        """Looks until cancelled, on a thread: a sick disk may keep who asks it waiting."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                free_bytes = await loop.run_in_executor(None, self._disk.free_bytes, self._root)
+            except OSError as error:
+                log.warning("the room on the disk of %s is not known: %s", self._root, error)
+            else:
+                self.judge(free_bytes)
+                changed(self.full)
+            await asyncio.sleep(limits.ROOM_INTERVAL_S)
+
+    def judge(self, free_bytes: int) -> None:
+        left_bytes = free_bytes - self._owed_bytes()
+        if left_bytes >= self._free_bytes_min:
+            if self.full is not None:
+                log.info("there is room again on the disk of %s: writes are taken", self._root)
+            self.full = None
+            return
+        if self.full is None:
+            log.error(
+                "the disk of %s has %d bytes left, and TOPICS_MIN_FREE_BYTES=%d are kept free: writes are refused, "
+                "deletes and acks go on. Free space or delete records; writing goes on by itself",
+                self._root,
+                max(left_bytes, 0),
+                self._free_bytes_min,
+            )
+        self.full = StorageFull(
+            f"the disk has {max(left_bytes, 0)} bytes left and {self._free_bytes_min} are kept free: nothing new is "
+            "taken. Free space or delete records; writing goes on by itself",
+            free_bytes=max(left_bytes, 0),
+            free_bytes_min=self._free_bytes_min,
+        )
