@@ -138,6 +138,7 @@ SEAL_BATCH_BYTES = 16 * MIB  # of blocks that are copied for the thread at once
 SEAL_AGED_PER_POLL_MAX = 16  # blocks that are only old: three files each
 CHECKPOINT_WAL_BYTES = 32 * MIB
 CHECKPOINT_LOW_ROOM_INTERVAL_S = 2.0
+CHECKPOINT_LOW_ROOM_RETRY_S = 8.0  # at the latest: what was deleted gives its room back by checkpoints
 CHECKPOINT_RETRY_S_MIN = 1.0  # after a checkpoint the disk refused; doubled each time, up to
 CHECKPOINT_RETRY_S_MAX = 60.0
 SEGMENTS_OPEN_MAX = 1024
@@ -155,6 +156,8 @@ DESCRIPTORS_PER_SEGMENT = 4  # a map holds one: records, index, tags, texts
 # Room on the disk of the log (default; see Settings)
 FREE_BYTES_MIN = 256 * MIB
 ROOM_INTERVAL_S = 0.2  # how often the disk is asked
+ROOM_PER_BYTE_TAKEN = 4  # a byte that is taken is written to the log, an increment, a segment, and by a fold
+ROOM_PER_BYTE_UNSEALED = 2  # of these are left of a byte in memory that is in the log: a segment, and a fold
 ROOM_RETRY_AFTER_S = 5
 ROOM_RETRY_MS = 200  # a write the disk had no room for is tried again after this
 

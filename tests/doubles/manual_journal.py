@@ -71,7 +71,7 @@ class ManualJournal:
             raise self.refusal
         self._asked.append(topic_id)
 
-    def require_room(self) -> None:
+    def require_room(self, size: int) -> None:
         if self.full is not None:
             raise self.full
 

@@ -67,9 +67,9 @@ class Journal(Protocol):
         is waiting. What is handed over later in the same turn is taken."""
         ...
 
-    def require_room(self) -> None:
-        """Asked before anything that adds records or topics. Raises while there is too little room on the disk; what
-        frees it is taken all the same."""
+    def require_room(self, size: int) -> None:
+        """Asked before anything that adds records, of so many bytes, or topics. Raises while there is too little room
+        on the disk; what frees it is taken all the same."""
         ...
 
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> Commit | None:
@@ -103,7 +103,7 @@ class NoJournal:
     def admit(self, topic_id: int) -> None:
         return None
 
-    def require_room(self) -> None:
+    def require_room(self, size: int) -> None:
         return None
 
     def submit(self, operations: Sequence[Operation], *, gated: bool) -> None:

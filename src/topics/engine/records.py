@@ -120,7 +120,7 @@ class Records:
         if topic.config.durability is not Durability.EPHEMERAL:  # no disk has a say in what none keeps
             self._journal.admit(topic.topic_id)
             self._flow.check_unsealed()
-            self._journal.require_room()
+            self._journal.require_room(batch.total_bytes)
         first_seq = topic.assigned_seq + 1
         started_ns = self._flow.clock.monotonic_ns()
         commit = self._hand_over(topic, batch, ts, key, records, now_ms, created=created)

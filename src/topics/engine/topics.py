@@ -86,7 +86,7 @@ class Topics:
         self._flow.await_open(name)
         topic = self._state.topics.get(name)
         if topic is None:
-            self._flow.journal.require_room()
+            self._flow.journal.require_room(0)
             topic = self.new(name, patch)
             return PutTopic(topic, created=True, commit=self.create(topic))
         config = merge(name, topic.config, patch, exists=True)

@@ -15,9 +15,14 @@ class CheckpointPace:
     def due(self, wal_bytes: int, *, room_is_low: bool = False) -> bool:
         """`wal_bytes`: written since the last checkpoint. `room_is_low`: what is deleted gives its room back two
         checkpoints later, and somebody waits for that."""
-        interval_s = limits.CHECKPOINT_LOW_ROOM_INTERVAL_S if room_is_low else limits.CHECKPOINT_INTERVAL_S
+        interval_s, retry_s = limits.CHECKPOINT_INTERVAL_S, self._retry_s
+        if room_is_low:
+            interval_s, retry_s = (
+                limits.CHECKPOINT_LOW_ROOM_INTERVAL_S,
+                min(retry_s, limits.CHECKPOINT_LOW_ROOM_RETRY_S),
+            )
         self._waited_s += limits.CHECKPOINT_POLL_S
-        if self._waited_s < self._retry_s:
+        if self._waited_s < retry_s:
             return False
         if wal_bytes < limits.CHECKPOINT_WAL_BYTES and self._waited_s < interval_s:
             return False

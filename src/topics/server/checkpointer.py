@@ -138,20 +138,33 @@ class Checkpointer:
     @property
     def has_work(self) -> bool:
         """Whether a checkpoint would change anything: what is idle costs nothing."""
-        return self._state.has_changes or self._absorbed != self._lsns() or self._trimmed != self._absorbed
+        return (
+            self._state.has_changes
+            or self._absorbed != self._lsns()
+            or self._trimmed != self._absorbed
+            or (self._checkpoints is not None and self._checkpoints.has_doomed)
+        )
 
     @property
     def unabsorbed_bytes(self) -> int:
         """What the log has written since the last checkpoint."""
         return _wal_bytes(self._journal) - self._wal_bytes_absorbed
 
+    @property
+    def _room_is_low(self) -> bool:
+        return self._journal.full is not None
+
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
         pace = CheckpointPace()
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
-            if pace.due(self.unabsorbed_bytes, room_is_low=self._journal.full is not None) and self.has_work:
+            if not pace.due(self.unabsorbed_bytes, room_is_low=self._room_is_low):
+                continue
+            if self.has_work:
                 pace.done(succeeded=await self.checkpoint(clean=False))
+            elif self._room_is_low:
+                self.folds.fold_if_due(room_is_low=True)
 
     async def checkpoint(self, *, clean: bool) -> bool:
         """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable.
@@ -187,7 +200,7 @@ class Checkpointer:
         last_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
         finished, total_ms, _, _ = self.times
         self.times = CheckpointTimes(finished + 1, total_ms + last_ms, self._clock.now_ms(), last_ms)
-        self.folds.fold_if_due()
+        self.folds.fold_if_due(room_is_low=self._room_is_low)
         return True
 
     async def _write_some(self, progress: Progress) -> None:

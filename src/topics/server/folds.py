@@ -15,16 +15,19 @@ class Folds:
         self._under_way: Future[None] | None = None
         self.checkpoints: Checkpoints | None = None  # whose increments they are
 
-    def fold_if_due(self) -> None:
+    def fold_if_due(self, *, room_is_low: bool) -> None:
         """Has the thread look; it may be busy with one already."""
         if self._under_way is None or self._under_way.done():
-            self._under_way = self._worker.submit(self._look)
+            self._under_way = self._worker.submit(self._look, room_is_low)
 
-    def fold(self) -> None:
+    def fold(self, *, room_is_low: bool = False) -> None:
         """Makes a base of what is there. What the disk refuses is tried again after the next checkpoint."""
         assert self.checkpoints is not None, "open first"
         try:
-            self.checkpoints.fold()
+            if room_is_low:
+                self.checkpoints.give_back()
+            else:
+                self.checkpoints.fold()
         except StorageError as error:
             log.error("increments could not be folded into a new base: %s", error.message)
 
@@ -34,6 +37,11 @@ class Folds:
             self.checkpoints.stop_folding()
         self._worker.shutdown(cancel_futures=True)
 
-    def _look(self) -> None:
-        if self.checkpoints is not None and self.checkpoints.is_fold_due:
+    def _look(self, room_is_low: bool) -> None:
+        checkpoints = self.checkpoints
+        if checkpoints is None:
+            return
+        if room_is_low and checkpoints.can_give_back:
+            self.fold(room_is_low=True)
+        elif checkpoints.is_fold_due:
             self.fold()

@@ -1,8 +1,9 @@
 """Room on the disk of the log: writes are refused while there is too little, before anything fails.
 
 What is below the low-water mark is the reserve for what must go on: deletes and acks, which the log has to take, the
-next file of each shard, checkpoints and the start after a crash. What has been taken and is not on the disk yet counts
-as used: what waits in the queues of the log, and what the next checkpoint copies from the log into segments.
+next file of each shard, checkpoints and the start after a crash. What has been taken and still needs room counts as
+used: what waits in the queues of the log, what the next checkpoint copies, what is not sealed yet. A slow disk has much
+of that: it was not counted once, and the reserve that the checkpoints behind a delete need went to segments.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ log = logging.getLogger("topics.room")
 
 
 class Room:
-    """`owed_bytes` asks what is taken and not on the disk yet. `full` is set while writes are refused."""
+    """`owed_bytes` asks what is taken and still needs room. `full` is set while writes are refused; `spare_bytes` is
+    what may be taken until somebody looks again."""
 
     def __init__(self, disk: Disk, root: str, free_bytes_min: int, owed_bytes: Callable[[], int]) -> None:
         self._disk = disk
@@ -25,8 +27,9 @@ class Room:
         self._free_bytes_min = free_bytes_min
         self._owed_bytes = owed_bytes
         self.full: StorageFull | None = None
+        self.spare_bytes = limits.U64_MAX
 
-    async def run(self, changed: Callable[[StorageFull | None], None]) -> None:
+    async def run(self, looked: Callable[[], None]) -> None:
         """Looks until cancelled, on a thread: a sick disk may keep who asks it waiting."""
         loop = asyncio.get_running_loop()
         while True:
@@ -36,12 +39,13 @@ class Room:
                 log.warning("the room on the disk of %s is not known: %s", self._root, error)
             else:
                 self.judge(free_bytes)
-                changed(self.full)
+                looked()
             await asyncio.sleep(limits.ROOM_INTERVAL_S)
 
     def judge(self, free_bytes: int) -> None:
         left_bytes = free_bytes - self._owed_bytes()
-        if left_bytes >= self._free_bytes_min:
+        self.spare_bytes = left_bytes - self._free_bytes_min
+        if self.spare_bytes >= 0:
             if self.full is not None:
                 log.info("there is room again on the disk of %s: writes are taken", self._root)
             self.full = None

@@ -12,7 +12,7 @@ What is chosen, in this order:
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from heapq import nlargest
@@ -45,6 +45,13 @@ class Job(NamedTuple):
     columns: Columns
 
 
+class Written(NamedTuple):
+    """The sizes of the first segments, and why the others were not written."""
+
+    sizes: list[int]
+    failure: DiskFailed | None
+
+
 class Sealer:
     def __init__(
         self,
@@ -54,7 +61,7 @@ class Sealer:
         tiers: Tiers,
         segments: Segments,
         *,
-        keep_text: bool,
+        keep_text: Callable[[], bool],
         unsealed_bytes_max: int,
         block_age_ms_max: int,
     ) -> None:
@@ -69,6 +76,7 @@ class Sealer:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="seal")
         self._wake = asyncio.Event()
         self._stopping = False
+        self._failing = False
         self._sealed: list[tuple[int, int]] = []  # as (topic_id, first_seq), since the last checkpoint began
         self.failures_total = 0
 
@@ -83,16 +91,12 @@ class Sealer:
                     await asyncio.wait_for(self._wake.wait(), limits.SEAL_POLL_S)
                 self._wake.clear()
                 continue
-            try:
-                sizes = await loop.run_in_executor(self._worker, self.write, jobs)
-            except DiskFailed as error:
-                log.error("blocks could not be sealed and stay in memory: %s", error.message)
-                self.give_up(jobs)
+            written = await loop.run_in_executor(self._worker, self.write, jobs)
+            left_over = self.settle(jobs, written)
+            if left_over:
+                await loop.run_in_executor(self._worker, self.remove, left_over)
+            if written.failure is not None:
                 await asyncio.sleep(limits.SEAL_RETRY_S)
-            else:
-                left_over = self.settle(jobs, sizes)
-                if left_over:
-                    await loop.run_in_executor(self._worker, self.remove, left_over)
 
     def stop(self) -> None:
         self._stopping = True
@@ -115,28 +119,38 @@ class Sealer:
                 break
         return jobs
 
-    def write(self, jobs: list[Job]) -> list[int]:
-        """Runs on the thread: the segments, durable when it returns; their sizes."""
+    def write(self, jobs: list[Job]) -> Written:
+        """Runs on the thread: the segments, durable when it returns, up to one the disk refuses. Nothing is left of
+        that one: its block may be deleted before it is tried again, and nobody would remove the files."""
         sizes: list[int] = []
         for topic, block, columns in jobs:
             directory = self._tiers.directory(topic.topic_id, cold=False)
             dead = [position for position, fragment in enumerate(columns.fragments) if fragment is None]
             if len(dead) == len(columns.fragments):
                 sizes.append(0)  # all of it was deleted: the place stays, and there is nothing to write
-            else:
-                text = self._text(block, columns) if self._keep_text else None
+                continue
+            text = self._text(block, columns) if self._keep_text() else None
+            try:
                 sizes.append(write_segment(self._disk, directory, block.first_seq, inputs_of(columns), dead, text))
-        return sizes
+            except DiskFailed as failure:
+                self.remove([(topic.topic_id, block.first_seq)])
+                return Written(sizes, failure)
+        return Written(sizes, None)
 
     @staticmethod
     def _text(block: Block, columns: Columns) -> bytes | None:
         """The records as readers get them."""
         return encode_text(block.first_seq, columns.fragments, columns.nodes, columns.tags, has_meta=block.has_meta)
 
-    def settle(self, jobs: list[Job], sizes: list[int]) -> list[tuple[int, int]]:
-        """The segments take the place of their blocks. Returns those that nobody needs any more."""
+    def settle(self, jobs: list[Job], written: Written) -> list[tuple[int, int]]:
+        """The segments take the place of their blocks; what was not written is still to be sealed. Returns those that
+        nobody needs any more."""
         left_over: list[tuple[int, int]] = []
-        for (topic, block, columns), size in zip(jobs, sizes, strict=True):
+        sizes, failure = written
+        if failure is not None:
+            self._give_up(jobs[len(sizes) :])
+        self._tell(failure)
+        for (topic, block, columns), size in zip(jobs, sizes, strict=False):
             key = (topic.topic_id, block.first_seq)
             if not holds(topic, block):
                 left_over.append(key)
@@ -148,8 +162,15 @@ class Sealer:
         self._state.count_unsealed()
         return left_over
 
-    def give_up(self, jobs: list[Job]) -> None:
-        """The disk refused: they are still to be sealed."""
+    def _tell(self, failure: DiskFailed | None) -> None:
+        """Once, and when it is over: it is tried every second."""
+        if failure is not None and not self._failing:
+            log.error("blocks could not be sealed and stay in memory, until the disk takes them: %s", failure.message)
+        elif failure is None and self._failing:
+            log.info("the disk takes segments again")
+        self._failing = failure is not None
+
+    def _give_up(self, jobs: list[Job]) -> None:
         self.failures_total += 1
         for topic, block, _ in jobs:
             block.sealing = False

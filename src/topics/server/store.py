@@ -18,7 +18,7 @@ from topics.engine.engine import Engine
 from topics.engine.image import load_tail
 from topics.engine.journal import Commit
 from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
-from topics.errors import ConfigurationError, StorageFull, TopicsError
+from topics.errors import ConfigurationError, TopicsError
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
@@ -105,7 +105,7 @@ class Store:
             disk,
             self._tiers,
             self._segments,
-            keep_text=settings.sealed_text,
+            keep_text=lambda: settings.sealed_text and journal.full is None,
             unsealed_bytes_max=settings.unsealed_bytes_max,
             block_age_ms_max=settings.segment_age_ms_max,
         )
@@ -283,10 +283,10 @@ class Store:
     async def watch_room(self) -> None:
         """Refuses writes while the disk has too little room, until cancelled."""
 
-        def changed(full: StorageFull | None) -> None:
-            self._journal.full = full
+        await self.room.run(self.looked_at_room)
 
-        await self.room.run(changed)
+    def looked_at_room(self) -> None:
+        self._journal.full, self._journal.spare_bytes = self.room.full, self.room.spare_bytes
 
     def trouble(self) -> TopicsError | None:
         """What writes are refused with, if the disk takes none."""
@@ -294,9 +294,15 @@ class Store:
 
     @property
     def owed_bytes(self) -> int:
-        """What is taken and will still need room: in the log, and in segments."""
+        """What is taken and will still need room: in the log, in increments and in segments."""
+        state = self._engine.state
         queued_bytes = sum(shard.queued_bytes for shard in self._journal.shards)
-        return 2 * queued_bytes + self.checkpointer.unabsorbed_bytes
+        unsealed_bytes = state.unsealed_bytes if self._journal.full is None else state.count_unsealed()
+        return (
+            limits.ROOM_PER_BYTE_TAKEN * queued_bytes
+            + limits.ROOM_PER_BYTE_UNSEALED * unsealed_bytes
+            + self.checkpointer.unabsorbed_bytes
+        )
 
     @property
     def wal_backlog_share(self) -> float:

@@ -135,6 +135,11 @@ class Checkpoints:
                 under_way.saving.drop()
 
     @property
+    def has_doomed(self) -> bool:
+        """Whether the next checkpoint removes files: their room is wanted back, also on a server nobody writes to."""
+        return bool(self._doomed or self._doomed_topics)
+
+    @property
     def has_listed(self) -> bool:
         """Whether the next checkpoint sets delete bytes."""
         return bool(self._listed)
@@ -220,6 +225,11 @@ class Checkpoints:
         thread than all the rest: it touches nothing but files that do not change any more."""
         return snapshot_chain.fold(self._disk, self._directory, self._number, lambda: self._closing)
 
+    def give_back(self) -> None:
+        """For a disk without room: removes what is only kept for the case that the newest base is damaged. On the
+        thread that folds."""
+        snapshot_chain.give_back(self._disk, self._directory, self._number, lambda: self._closing)
+
     def stop_folding(self) -> None:
         """A fold under way ends early, and nothing comes of it."""
         self._closing = True
@@ -227,6 +237,10 @@ class Checkpoints:
     @property
     def is_fold_due(self) -> bool:
         return snapshot_chain.outgrown(self._disk, self._directory)
+
+    @property
+    def can_give_back(self) -> bool:
+        return snapshot_chain.can_give_back(self._disk, self._directory)
 
     def remove_orphans(self) -> None:
         """Removes what no snapshot points to: what a crash or an earlier start left. Call after a checkpoint, and

@@ -21,6 +21,7 @@ import mmap
 import os
 import shutil
 import threading
+from contextlib import suppress
 from typing import Protocol
 
 from topics.storage import paths
@@ -162,8 +163,13 @@ def replace_file(disk: Disk, path: str, content: bytes, *, sync_dir: bool = True
     """
     temporary = paths.temporary(path)
     disk.remove(temporary)  # what a crash may have left
-    write_file(disk, temporary, content, unsafe_no_sync=unsafe_no_sync)
-    disk.rename(temporary, path)
+    try:
+        write_file(disk, temporary, content, unsafe_no_sync=unsafe_no_sync)
+        disk.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            disk.remove(temporary)  # a disk without room needs it
+        raise
     if sync_dir and not unsafe_no_sync:
         disk.sync_dir(paths.parent(path))
 

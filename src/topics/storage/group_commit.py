@@ -221,6 +221,8 @@ class CommitThread(Generic[Ticket]):
             self._fail(writes, self.failure)
             return None
         try:
+            if self.no_room is not None:
+                self._trim()  # there may be room behind it
             if writes:
                 # Theirs to fail from here on, should the write fail.
                 self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
@@ -234,9 +236,7 @@ class CommitThread(Generic[Ticket]):
             elif self._unsynced_tickets:
                 # Whoever asked only whether everything is durable: it is.
                 self._report(0)
-            if self._trim_below_lsn:
-                self._writer.remove_files_below(self._trim_below_lsn)
-                self._trim_below_lsn = 0
+            self._trim()
         except NoRoom as no_room:
             if self.no_room is None:
                 self.no_room = no_room
@@ -247,6 +247,11 @@ class CommitThread(Generic[Ticket]):
             self._fail([], failure)
             self._on_trouble(failure)
         return None
+
+    def _trim(self) -> None:
+        if self._trim_below_lsn:
+            self._writer.remove_files_below(self._trim_below_lsn)
+            self._trim_below_lsn = 0
 
     def _take(self) -> list[_Write[Ticket]]:
         with self._changed:

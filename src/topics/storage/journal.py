@@ -44,8 +44,10 @@ class DiskJournal(Generic[T]):
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
         self._heads: Heads
         self.submit_full_total = 0
+        self.spare_bytes = limits.U64_MAX
+        """What may still be taken until somebody has looked at the disk again; below 0, nothing is."""
         self.full: StorageFull | None = None
-        """Set while there is too little room on the disk."""
+        """Set while there is too little room on the disk: why."""
 
     def open(self, shards: list[CommitThread[T]], heads: Heads, exchange: Iterable[int]) -> None:
         """From now on operations are taken. The shards report to `on_durable` and `on_failed`. `exchange`: the topics
@@ -70,6 +72,10 @@ class DiskJournal(Generic[T]):
         no_room = next((shard.no_room for shard in self._shards if shard.no_room is not None), None)
         if no_room is not None:
             return StorageFull(f"writes wait for room: {no_room.message}. They go on by themselves", **no_room.detail)
+        if self.full is None and self.spare_bytes < 0:
+            return StorageFull(
+                "what was just taken needs the room that is left: the disk is looked at before more is taken"
+            )
         return self.full
 
     def on_durable(self, tickets: list[T], sync_ns: int) -> None:
@@ -110,8 +116,9 @@ class DiskJournal(Generic[T]):
         except DiskFailed as failure:
             raise _storage_failed(failure) from failure
 
-    def require_room(self) -> None:
-        if self.full is not None or any(shard.no_room is not None for shard in self._shards):
+    def require_room(self, size: int) -> None:
+        self.spare_bytes -= size * limits.ROOM_PER_BYTE_TAKEN
+        if self.spare_bytes < 0 or any(shard.no_room is not None for shard in self._shards):
             trouble = self.trouble()
             if trouble is not None:
                 raise trouble.with_traceback(None)
@@ -158,10 +165,11 @@ class DiskJournal(Generic[T]):
         shard = self._shard_by_topic.get(topic_id)
         if shard is None:
             return False
-        if self.full is not None or shard.failure is not None or not (shard.deferred or shard.has_room):
+        if self.spare_bytes < 0 or shard.failure is not None or not (shard.deferred or shard.has_room):
             return False  # of room there is enough for all that is deferred in one turn: it is queued as one piece
         if not self._heads.note(topic_id, seq):
             return False
+        self.spare_bytes -= len(data) * limits.ROOM_PER_BYTE_TAKEN
         shard.deferred.append((topic_id, seq, ts, node, tag, data))
         if not self._deferring:
             self._defer()

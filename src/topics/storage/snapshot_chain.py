@@ -11,6 +11,7 @@ is `CorruptFile`: what would replace it is gone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from topics import limits
 from topics.model.image import TopicImage
 from topics.storage import paths, snapshot
-from topics.storage.errors import CorruptFile, UnknownVersion, failing_as
+from topics.storage.errors import CorruptFile, DiskFailed, UnknownVersion, failing_as
 from topics.storage.fs import Disk
 from topics.storage.snapshot import Head, NewTail, Place, SnapshotFile, SnapshotWriter, TopicEntry
 
@@ -192,7 +193,12 @@ class Saving:
             disk.make_dir(paths.parent(path))
             disk.remove(self._temporary)
             self._file = disk.create(self._temporary)
-            self._writer = SnapshotWriter(self._file, head)
+            try:
+                self._writer = SnapshotWriter(self._file, head)
+            except OSError:
+                with suppress(DiskFailed):
+                    self.drop()
+                raise
 
     @property
     def written_bytes(self) -> int:
@@ -223,10 +229,11 @@ def save_base(disk: Disk, directory: str, head: Head, topics: Iterable[TopicEntr
     try:
         for topic in topics:
             saving.add(topic)
-    except FoldStopped:
-        saving.drop()
+        saving.commit(())
+    except BaseException:
+        with suppress(DiskFailed):
+            saving.drop()  # a disk without room needs it
         raise
-    saving.commit(())
     return saving.written_bytes
 
 
@@ -238,6 +245,14 @@ def outgrown(disk: Disk, directory: str) -> bool:
     size = sum(disk.size(increment_path(directory, number)) for number in after)
     bytes_max = max(limits.FOLD_BYTES_MIN, disk.size(base_path(directory, base)) if base else 0)
     return size > bytes_max or len(after) > limits.INCREMENTS_MAX
+
+
+def can_give_back(disk: Disk, directory: str) -> bool:
+    """Whether a disk without room has much to gain from `give_back`."""
+    found = numbers(disk, directory)
+    older = [base_path(directory, number) for number in found.bases[1:]]
+    older += [increment_path(directory, number) for number in found.increments]
+    return sum(map(disk.size, older)) > limits.FOLD_BYTES_MIN
 
 
 class FoldStopped(Exception):
@@ -269,6 +284,19 @@ def fold(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool
     return head.number
 
 
+def give_back(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool] = lambda: False) -> None:
+    """For a disk without room: folds, and keeps nothing but the newest base and what follows it, if that base is whole.
+    What an older one is kept for, damage that is found later, is the smaller evil to have no answer to."""
+    fold(disk, directory, through, is_stopped)
+    found = numbers(disk, directory)
+    if found.bases:
+        try:
+            snapshot.load(disk, base_path(directory, found.bases[0]))
+        except (CorruptFile, UnknownVersion):
+            return
+        remove_folded(disk, directory, bases_kept=1)
+
+
 def _until(entries: Iterable[TopicEntry], is_stopped: Callable[[], bool]) -> Iterator[TopicEntry]:
     for entry in entries:
         if is_stopped():
@@ -276,14 +304,14 @@ def _until(entries: Iterable[TopicEntry], is_stopped: Callable[[], bool]) -> Ite
         yield entry
 
 
-def remove_folded(disk: Disk, directory: str) -> None:
-    """Removes bases beyond the two newest, and increments that the older of these has."""
+def remove_folded(disk: Disk, directory: str, bases_kept: int = BASES_KEPT) -> None:
+    """Removes bases beyond the newest ones, and increments that the oldest of these has."""
     found = numbers(disk, directory)
-    kept = found.bases[:BASES_KEPT]
+    kept = found.bases[:bases_kept]
     with failing_as(directory, "removing old snapshots"):
-        for number in found.bases[BASES_KEPT:]:
+        for number in found.bases[bases_kept:]:
             disk.remove(base_path(directory, number))
-        if len(kept) == BASES_KEPT:
+        if len(kept) == bases_kept:
             for number in found.increments:
                 if number <= kept[-1]:
                     disk.remove(increment_path(directory, number))

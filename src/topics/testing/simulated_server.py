@@ -33,7 +33,7 @@ from topics.model.router import RouterSettings
 from topics.model.tag_match import parse_match
 from topics.server.assembly import assemble_core
 from topics.server.settings import read_settings
-from topics.storage.errors import DiskFailed, StorageError
+from topics.storage.errors import StorageError
 from topics.storage.fs import Disk
 from topics.testing.fake_clock import FakeClock
 
@@ -170,12 +170,10 @@ class SimulatedServer:
         """Seals the blocks that are due. False when the disk refused it."""
         sealer = self.store.sealer
         while jobs := sealer.begin():
-            try:
-                sizes = sealer.write(jobs)
-            except DiskFailed:
-                sealer.give_up(jobs)
+            written = sealer.write(jobs)
+            sealer.remove(sealer.settle(jobs, written))
+            if written.failure is not None:
                 return False
-            sealer.remove(sealer.settle(jobs, sizes))
         return True
 
     # Operations

@@ -45,3 +45,12 @@ def test_while_the_disk_has_too_little_room_checkpoints_come_sooner() -> None:
     pace = CheckpointPace()
     until_due = [pace.due(0, room_is_low=True) for _ in range(polls(limits.CHECKPOINT_LOW_ROOM_INTERVAL_S))]
     assert until_due == [False] * (len(until_due) - 1) + [True]
+
+
+def test_while_the_disk_has_too_little_room_a_checkpoint_that_fails_is_not_put_off_for_long() -> None:
+    pace = CheckpointPace()
+    for _ in range(9):
+        polls_until_due(pace, wal_bytes=limits.CHECKPOINT_WAL_BYTES)
+        pace.done(succeeded=False)
+    until_due = [pace.due(0, room_is_low=True) for _ in range(polls(limits.CHECKPOINT_LOW_ROOM_RETRY_S))]
+    assert until_due == [False] * (len(until_due) - 1) + [True]

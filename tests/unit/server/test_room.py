@@ -2,19 +2,35 @@
 
 import errno
 import logging
+from contextlib import suppress
 
 import pytest
+from msgspec import Raw
 
 from topics import limits
 from topics.engine.queues import Claimer
 from topics.errors import StorageFailed, StorageFull
+from topics.model.record import NewRecord
 from topics.server.room import Room
+from topics.storage import paths
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
-from topics.testing.simulated_server import SimulatedServer
+from topics.testing.simulated_server import DATA_DIR, SimulatedServer
 
 FSYNC = {"durability": "fsync"}
 MIB = limits.MIB
+LARGE = NewRecord(Raw(b'"%s"' % (b"." * (MIB - 1000))))
+
+
+class StickyDisk(FakeDisk):
+    """While `sticks`, segments cannot be removed."""
+
+    sticks = False
+
+    def remove(self, path: str) -> None:
+        if self.sticks and path.endswith(".data"):
+            raise OSError(errno.EIO, "it sticks")
+        super().remove(path)
 
 
 def started(disk: FakeDisk, free_bytes_min: int = 0) -> SimulatedServer:
@@ -28,7 +44,7 @@ def started(disk: FakeDisk, free_bytes_min: int = 0) -> SimulatedServer:
 def with_free_bytes(server: SimulatedServer, free_bytes: int) -> None:
     """As if the disk had been looked at, and had so much."""
     server.store.room.judge(free_bytes)
-    server.journal.full = server.store.room.full
+    server.store.looked_at_room()
 
 
 def test_below_the_mark_writes_and_new_topics_are_refused_and_above_it_they_are_taken_again() -> None:
@@ -71,6 +87,72 @@ def test_what_is_taken_and_not_on_the_disk_yet_counts_as_used() -> None:
     owed = 0
     room.judge(109 * MIB)
     assert room.full is None
+
+
+def test_what_is_not_sealed_yet_is_owed_its_segment() -> None:
+    server = started(FakeDisk())
+    server.write("t", [LARGE] * 3, config=FSYNC)
+    assert server.checkpoint(), "what the log has is in an increment"
+    assert server.store.owed_bytes > 2 * 3 * len(LARGE.data)
+    server.write("t", 1)
+    server.seal()
+    server.checkpoint()
+    assert server.store.owed_bytes < MIB
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+def test_what_is_taken_before_somebody_looks_again_is_bounded_by_what_is_left(durability: str) -> None:
+    server = started(FakeDisk(), free_bytes_min=100 * MIB)
+    server.put("t", {"durability": durability})
+    server.write("t", 1)
+    with_free_bytes(server, 150 * MIB)
+    taken = 0
+    with suppress(StorageFull):
+        while taken < 100:
+            server.write("t", [LARGE])
+            taken += 1
+    assert 0 <= taken - 50 // limits.ROOM_PER_BYTE_TAKEN <= 1, "the one that needs more may be taken"
+    assert isinstance(server.store.trouble(), StorageFull)
+    server.delete_records("t", before_seq=3)
+    with_free_bytes(server, 200 * MIB)
+    server.write("t", 1)
+
+
+def test_an_idle_server_gives_back_what_a_checkpoint_could_not_remove() -> None:
+    disk = StickyDisk()
+    server = started(disk)
+    server.write("t", 4, config=FSYNC)
+    server.write("t", 1)
+    server.seal()
+    server.checkpoint()
+    segments = [path for path in disk.dump() if path.endswith(".data")]
+    assert segments
+    server.put("t", {"cap_records": 1})
+    disk.sticks = True
+    for _ in range(5):
+        server.checkpoint()
+    assert server.store.checkpointer.has_work
+    disk.sticks = False
+    for _ in range(5):
+        if server.store.checkpointer.has_work:
+            server.checkpoint()
+    assert not [path for path in disk.dump() if path.endswith(".data")]
+    assert not server.store.checkpointer.has_work
+
+
+def test_a_fold_the_disk_has_no_room_for_leaves_nothing_behind() -> None:
+    for call in range(1, 20):
+        disk = FakeDisk()
+        server = started(disk)
+        server.write("t", 3, config=FSYNC)
+        server.checkpoint()
+        last = disk.mutating_calls + call
+        disk.fail_at(last, errno.ENOSPC)
+        server.store.checkpointer.folds.fold()
+        if disk.mutating_calls < last:
+            break
+        assert not [name for name in disk.list_dir(paths.meta_dir(DATA_DIR)) if paths.is_temporary(name)], call
+    assert call > 3
 
 
 def test_the_log_of_the_server_tells_it_once_and_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:

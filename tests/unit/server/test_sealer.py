@@ -1,5 +1,7 @@
 """Blocks become segments as soon as they are full, without a checkpoint, and what waits for that has a budget."""
 
+import errno
+
 import pytest
 from msgspec import Raw
 
@@ -85,9 +87,9 @@ def test_what_is_deleted_while_its_block_is_written_stays_deleted() -> None:
     at.server.write("orders", 4, config=FSYNC)
     at.server.write("orders", 1)
     jobs = at.sealer.begin()
-    sizes = at.sealer.write(jobs)
+    written = at.sealer.write(jobs)
     at.server.delete_records("orders", before_seq=3)
-    assert at.sealer.settle(jobs, sizes) == []
+    assert at.sealer.settle(jobs, written) == []
     assert sorted(at.server.read_all("orders").records) == [3, 4, 5]
     at.server.checkpoint()
     for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
@@ -100,13 +102,34 @@ def test_what_goes_while_it_is_written_leaves_no_files(gone: str) -> None:
     at.server.write("orders", 4, config=FSYNC)
     at.server.write("orders", 1)
     jobs = at.sealer.begin()
-    sizes = at.sealer.write(jobs)
+    written = at.sealer.write(jobs)
     if gone == "evicted":
         at.server.put("orders", {"cap_records": 1})
     else:
         at.server.delete_topic("orders")
-    at.sealer.remove(at.sealer.settle(jobs, sizes))
+    at.sealer.remove(at.sealer.settle(jobs, written))
     assert at.segment_files() == []
+
+
+def test_what_the_disk_refuses_and_is_deleted_before_it_is_tried_again_leaves_no_files() -> None:
+    """At every call of the batch: what was written before it is a segment, of the rest there is nothing."""
+    for call in range(1, 100):
+        at = At()
+        at.server.write("orders", 4, config=FSYNC)
+        at.server.write("more", 4, config=FSYNC)
+        for topic in ("orders", "more"):
+            at.server.write(topic, 1)
+        last = at.disk.mutating_calls + call
+        at.disk.fail_at(last, errno.ENOSPC)
+        at.server.seal()
+        if at.disk.mutating_calls < last:
+            break
+        for topic in ("orders", "more"):
+            at.server.put(topic, {"cap_records": 1})
+        for _ in range(2):
+            at.server.checkpoint()
+        assert at.segment_files() == [], call
+    assert call > 10
 
 
 def test_a_sealed_segment_that_goes_before_any_snapshot_points_to_it_is_removed() -> None:

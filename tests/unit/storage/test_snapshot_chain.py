@@ -124,6 +124,24 @@ def test_the_next_fold_removes_what_only_older_bases_need() -> None:
     assert fold(disk, DIRECTORY, 3) == 0, "there is nothing new"
 
 
+def test_a_disk_without_room_keeps_only_the_newest_base_and_the_same_state() -> None:
+    for disk in (three(), folded_twice()):
+        snapshot_chain.give_back(disk, DIRECTORY, 3)
+        assert disk.list_dir(DIRECTORY) == ["snapshot.0003.bin"]
+        assert shown(load_latest(disk, DIRECTORY)) == THIRD
+        increment(disk, 4, entry(1, 5, NewTail(3, 2, b"dd")))
+        assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 5, 3: 9}, {(1, 3): b"ccdd"})
+
+
+def test_nothing_older_is_given_back_beside_a_damaged_base() -> None:
+    disk = folded_twice()
+    damage(disk, snapshot_chain.base_path(DIRECTORY, 3))
+    files = disk.list_dir(DIRECTORY)
+    snapshot_chain.give_back(disk, DIRECTORY, 3)
+    assert set(files) <= set(disk.list_dir(DIRECTORY)) | {"snapshot.0003.bin"}
+    assert shown(load_latest(disk, DIRECTORY)) == THIRD
+
+
 def test_a_fold_goes_no_further_than_it_is_told() -> None:
     disk = three()
     assert fold(disk, DIRECTORY, 2) == 2
