@@ -382,6 +382,7 @@ def test_ready_tells_the_number_of_topics_or_why_not(at: Served, path: str) -> N
         "wal_replay_complete": True,
         "topics": 1,
         "server_id": server_id,
+        "degraded": False,
     }
     at.server.readiness.phase = Phase.RECOVERING
     assert at.error(f"GET {path}") == (503, "not_ready")
