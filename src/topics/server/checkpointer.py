@@ -150,20 +150,17 @@ class Checkpointer:
         """What the log has written since the last checkpoint."""
         return _wal_bytes(self._journal) - self._wal_bytes_absorbed
 
-    @property
-    def _room_is_low(self) -> bool:
-        return self._journal.full is not None
-
     async def run(self) -> None:
         """Checkpoints whenever enough has gathered, until cancelled."""
         pace = CheckpointPace()
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
-            if not pace.due(self.unabsorbed_bytes, room_is_low=self._room_is_low):
+            room_is_low = self._journal.full is not None
+            if not pace.due(self.unabsorbed_bytes, room_is_low=room_is_low):
                 continue
             if self.has_work:
                 pace.done(succeeded=await self.checkpoint(clean=False))
-            elif self._room_is_low:
+            elif room_is_low:
                 self.folds.fold_if_due(room_is_low=True)
 
     async def checkpoint(self, *, clean: bool) -> bool:
@@ -200,7 +197,7 @@ class Checkpointer:
         last_ms = (self._clock.monotonic_ns() - began_ns) // 1_000_000
         finished, total_ms, _, _ = self.times
         self.times = CheckpointTimes(finished + 1, total_ms + last_ms, self._clock.now_ms(), last_ms)
-        self.folds.fold_if_due(room_is_low=self._room_is_low)
+        self.folds.fold_if_due(room_is_low=self._journal.full is not None)
         return True
 
     async def _write_some(self, progress: Progress) -> None:
@@ -273,6 +270,7 @@ class Checkpointer:
             self._flagged(topic_id, first_seq, positions)
         for topic_id, first_seq in result.moved:
             self._move(topic_id, first_seq)
+        self._segments.close(result.removed, result.removed_topics)
         if self._absorbed is not None:
             for name, shard in zip(self._shard_names, self._journal.shards, strict=True):
                 shard.trim_below(self._absorbed[name])

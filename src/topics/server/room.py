@@ -32,12 +32,16 @@ class Room:
     async def run(self, looked: Callable[[], None]) -> None:
         """Looks until cancelled, on a thread: a sick disk may keep who asks it waiting."""
         loop = asyncio.get_running_loop()
+        is_known = True
         while True:
             try:
                 free_bytes = await loop.run_in_executor(None, self._disk.free_bytes, self._root)
             except OSError as error:
-                log.warning("the room on the disk of %s is not known: %s", self._root, error)
+                if is_known:
+                    log.warning("the room on the disk of %s is not known: %s", self._root, error)
+                is_known = False
             else:
+                is_known = True
                 self.judge(free_bytes)
                 looked()
             await asyncio.sleep(limits.ROOM_INTERVAL_S)

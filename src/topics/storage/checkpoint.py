@@ -35,12 +35,14 @@ Segments = dict[int, SegmentImage]
 
 
 class CheckpointResult(NamedTuple):
-    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq), and positions of
-    segments whose delete bytes are set. The checkpoint is durable also when the cold tier took nothing, or the disk
-    refused what follows it: that is tried again."""
+    """What the log has to know: segments that moved to the cold tier, as (topic_id, first_seq), positions of segments
+    whose delete bytes are set, and segments and topics whose files are gone. The checkpoint is durable also when the
+    cold tier took nothing, or the disk refused what follows it: that is tried again."""
 
     moved: list[tuple[int, int]]
     flagged: dict[tuple[int, int], list[int]]
+    removed: list[tuple[int, int, bool]]
+    removed_topics: list[int]
     failure: StorageError | None
 
 
@@ -125,7 +127,7 @@ class Checkpoints:
         for topic_id, segments in under_way.segments.items():
             self._list(topic_id, segments)
         failure = self._remove(unneeded, unneeded_topics) or failure or under_way.cold_failure
-        return CheckpointResult(under_way.moved, flagged, failure)
+        return CheckpointResult(under_way.moved, flagged, unneeded, unneeded_topics, failure)
 
     def abandon(self) -> None:
         """Forgets an increment that was begun."""

@@ -6,7 +6,7 @@ from it. Used from one thread, but for `fetch`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import NoReturn
 
 from topics.errors import TooManyOpenFiles
@@ -88,6 +88,20 @@ class Segments:
     def forget(self, topic_id: int, first_seq: int) -> None:
         """Closes a hot segment that is gone or has moved."""
         self._hot.pop((topic_id, first_seq), None)
+
+    def close(self, segments: Iterable[tuple[int, int, bool]], topics: Collection[int]) -> None:
+        """Closes those whose files are gone, as (topic_id, first_seq, cold), and all of these topics: the disk gives
+        the room of a file back when nobody has it open any more."""
+        gone = list(segments)
+        if topics:
+            topic_ids = set(topics)
+            gone += [(*key, False) for key in self._hot if key[0] in topic_ids]
+            gone += [(*key, True) for key in self._cold if key[0] in topic_ids]
+        for topic_id, first_seq, cold in gone:
+            if not cold:
+                self.forget(topic_id, first_seq)
+            elif (loaded := self._cold.pop((topic_id, first_seq), None)) is not None:
+                self._cold_bytes -= loaded.data.size
 
     def _fetch(self, key: Key) -> SegmentReader:
         """May run on any thread."""

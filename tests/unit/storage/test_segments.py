@@ -64,6 +64,21 @@ def test_a_segment_that_is_gone_is_closed(disk: FakeDisk) -> None:
     assert segments.reader(TOPIC_ID, 1, cold=False) is not before
 
 
+def test_what_is_removed_is_closed_and_its_room_in_memory_given_back(disk: FakeDisk) -> None:
+    segments = segments_of(disk)
+    before = {
+        (first_seq, cold): segments.reader(TOPIC_ID, first_seq, cold=cold)
+        for first_seq in (1, 11)
+        for cold in (False, True)
+    }
+    segments.close([(TOPIC_ID, 1, False), (TOPIC_ID, 11, True), (TOPIC_ID, 999, True)], [])
+    kept = {key for key, reader in before.items() if segments.reader(TOPIC_ID, key[0], cold=key[1]) is reader}
+    assert kept == {(1, True), (11, False)}
+    segments.close([], [TOPIC_ID])
+    for (first_seq, cold), reader in before.items():
+        assert segments.reader(TOPIC_ID, first_seq, cold=cold) is not reader
+
+
 def test_a_cold_segment_is_read_from_the_cold_tier(disk: FakeDisk) -> None:
     reader = segments_of(disk).reader(TOPIC_ID, 1, cold=True)
     assert reader.data.path.startswith(COLD)

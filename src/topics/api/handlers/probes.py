@@ -73,8 +73,8 @@ class ProbeHandlers:
     @_READY
     def ready(self, call: Call) -> Response:
         self._readiness.require()
-        trouble = self._trouble()
-        if trouble is not None and call.query.boolean("writes", default=False):
+        asks_for_writes, trouble = call.query.boolean("writes", default=False), self._trouble()
+        if asks_for_writes and trouble is not None:
             raise trouble.with_traceback(None)
         reply = Ready("ready", wal_replay_complete=True, topics=len(self._engine.topics), server_id=self._server_id())
         if trouble is not None:
