@@ -26,6 +26,7 @@ _READY = Route(
     Scope.NONE,
     "Readiness; as extensions, the server's id, and whether writes are taken",
     {200: Ready},
+    (400,),
     parameters=(
         Parameter("writes", BOOLEAN, "Extension: 503 also while writes are refused, with the error they get."),
     ),
