@@ -352,8 +352,8 @@ class ErrorBody(Struct):
 
 
 class Ready(Struct):
-    """`server_id` is an extension. It belongs to the data directory, whatever process or address serves it. `degraded` and
-    `reason` are extensions, too: reads go on, writes are refused."""
+    """`server_id` is an extension. It belongs to the data directory, whatever process or address serves it.
+    `degraded` and `reason` are extensions, too: reads go on, writes are refused."""
 
     status: str
     wal_replay_complete: bool
