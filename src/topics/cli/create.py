@@ -12,7 +12,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "create",
         description="Creates a topic, or with --queue a queue. Writing to a topic creates it as well, with defaults. "
-        "One that is there already takes the options given, and keeps the rest.",
+        "If it exists, the given options are changed and the rest is kept.",
         epilog=examples(
             "topics create orders --durability fsync",
             "topics create clicks --cap-records 100000 --ttl 7d",

@@ -26,7 +26,11 @@ def add_parser(commands: Commands) -> None:
     )
     generate.add_argument("--scopes", type=_scopes, default=(), help=f"some of {'+'.join(SCOPES)} (all)")
     generate.add_argument(
-        "--prefix", type=_prefix, action="append", default=[], help="only topics whose names begin so; may be repeated"
+        "--prefix",
+        type=_prefix,
+        action="append",
+        default=[],
+        help="only topics whose names begin with this; may be repeated",
     )
     generate.add_argument("--json", action="store_true", help="print an object")
     generate.set_defaults(run=generate_key)

@@ -18,9 +18,7 @@ def add_parser(commands: Commands) -> None:
             "topics ls --json | jq -r .topic",
         ),
     )
-    parser.add_argument(
-        "prefix", metavar="PREFIX", nargs="?", default="", help="only names that begin so; a * may follow"
-    )
+    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that begin with this")
     add_options(parser)
     parser.set_defaults(run=run)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "put",
-        description="Writes records. Each DATA is a record in JSON; without any, each line of stdin is one. All with "
-        "the options given. The topic is made if there is none.",
+        description="Writes records. Each DATA is a record in JSON; without any, each line of stdin is one. The "
+        "options apply to all of them. The topic is created if it does not exist.",
         epilog=examples(
             "topics put orders '{\"sku\":1}' --tag vip:7",
             "topics put orders < orders.ndjson --tag-from .customer",
@@ -51,7 +51,7 @@ def add_parser(commands: Commands) -> None:
         "--meta", type=key_value, action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
     )
     parser.add_argument(
-        "--delay", type=duration_ms, default=0, metavar="TIME", help="a queue keeps the jobs back so long"
+        "--delay", type=duration_ms, default=0, metavar="TIME", help="keep the jobs of a queue back this long"
     )
     again = parser.add_argument_group("written once, however often it is sent").add_mutually_exclusive_group()
     again.add_argument(
@@ -69,9 +69,9 @@ def add_parser(commands: Commands) -> None:
         type=positive_number,
         default=limits.CLI_BATCH_RECORDS,
         metavar="N",
-        help=f"records a write, at most ({limits.CLI_BATCH_RECORDS})",
+        help=f"most records in a write ({limits.CLI_BATCH_RECORDS})",
     )
-    parser.add_argument("--no-create", action="store_true", help="refuse to make the topic")
+    parser.add_argument("--no-create", action="store_true", help="refuse to create the topic")
     add_options(parser)
     parser.set_defaults(run=run)
 

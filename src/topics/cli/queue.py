@@ -56,7 +56,7 @@ def add_parser(commands: Commands) -> None:
     nack.add_argument("--delay", type=duration_ms, default=0, metavar="TIME", help="not claimable before (at once)")
     extend = action("extend", "keep leases for longer", extend_leases, takes_seqs=True, of_node=True)
     extend.add_argument("--lease", type=duration_ms, default=30_000, metavar="TIME", help="from now on (30s)")
-    peek = action("peek", "look at the first jobs, and lease none", peek_jobs)
+    peek = action("peek", "look at the first jobs without leasing them", peek_jobs)
     peek.add_argument("-n", type=positive_number, default=PEEK_DEFAULT, metavar="N", help=f"how many ({PEEK_DEFAULT})")
     action("leases", "who holds which job, and until when", list_leases)
     redrive = action("redrive", "move dead letters back to their queue", redrive_jobs)

@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("ls", help="the routers there are")
-    listing.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that begin so")
+    listing.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that begin with this")
     listing.set_defaults(run=list_routers)
     adding = actions.add_parser("add", help="make a router, or change one")
     adding.add_argument("source", metavar="SOURCE")

@@ -25,7 +25,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     for variable, (option, meaning) in _OPTIONS.items():
         parser.add_argument(option, dest=variable, metavar="X", help=meaning)
     parser.add_argument("--config", metavar="FILE", help="a file of settings, in TOML")
-    parser.add_argument("--strict", action="store_true", help="refuse TOPICS_* variables that are no settings")
+    parser.add_argument("--strict", action="store_true", help="refuse TOPICS_* variables that are not settings")
     parser.set_defaults(run=run)
 
 

@@ -24,8 +24,8 @@ COUNT_DEFAULT = 20
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "tail",
-        description="Prints the last records of topics in the order of time, and with -f those to come. What caps, "
-        "TTLs and crashes took is a line of its own, in red, with its range and reason.",
+        description="Prints the last records of topics in the order of time, and with -f those to come. Losses have a "
+        "line of their own, in red, with range and reason.",
         epilog=examples(
             "topics tail orders",
             "topics tail orders -f",
@@ -35,7 +35,7 @@ def add_parser(commands: Commands) -> None:
             "topics tail orders --fields seq,.customer,.total",
         ),
     )
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a name, or a prefix with a * behind it")
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a name, or a prefix followed by *")
     parser.add_argument(
         "-f",
         "--follow",
@@ -45,10 +45,13 @@ def add_parser(commands: Commands) -> None:
     )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
-        "-n", type=whole_number, metavar="N", help=f"begin with the last N, of all together ({COUNT_DEFAULT})"
+        "-n",
+        type=whole_number,
+        metavar="N",
+        help=f"begin with the last N records of all topics together ({COUNT_DEFAULT})",
     )
-    place.add_argument("--since", type=duration_ms, metavar="TIME", help="begin so long ago: 90s, 15m, 2h, 7d")
-    place.add_argument("--from-seq", type=whole_number, metavar="SEQ", help="begin behind this seq; 0 is the beginning")
+    place.add_argument("--since", type=duration_ms, metavar="TIME", help="begin this long ago: 90s, 15m, 2h, 7d")
+    place.add_argument("--from-seq", type=whole_number, metavar="SEQ", help="begin after this seq; 0 is the beginning")
     parser.add_argument("--tag", help="only records with this tag; a * at its end matches any ending")
     parser.add_argument(
         "--fields",

@@ -29,19 +29,21 @@ HOME, END_OF_LINE, BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "top",
-        description="Shows rates, queues, lag, losses and the server itself, again and again. Losses since the last "
-        "refresh are marked in red. Keys: q quits, s sorts by something else, p pauses.",
+        description="A live screen of rates, queues, lag, losses and the server itself. Losses since the last refresh "
+        "are marked in red. Keys: q quits, s sorts by something else, p pauses.",
         epilog=examples(
             "topics top",
             "topics top chat: --sort lag --every 5s",
-            "topics top --once                        # one picture, for a log or a mail",
+            "topics top --once                        # one screen, for a log or a mail",
             "topics top --json | jq .server.loop      # an object a refresh",
         ),
     )
-    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only topics whose names begin so")
+    parser.add_argument(
+        "prefix", metavar="PREFIX", nargs="?", default="", help="only topics whose names begin with this"
+    )
     parser.add_argument("--every", type=duration_ms, default=EVERY_MS_DEFAULT, metavar="TIME", help="how often (1s)")
     parser.add_argument("--sort", choices=tuple(Order), default=Order.RATE, help="(rate)")
-    parser.add_argument("--once", action="store_true", help="print one picture and end")
+    parser.add_argument("--once", action="store_true", help="print one screen and exit")
     add_options(parser)
     parser.set_defaults(run=run, until_interrupted=True)
 

@@ -28,21 +28,21 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         dest="idempotency_window_ms",
         type=duration_ms,
         metavar="TIME",
-        help="how long the key of a write is remembered (2m)",
+        help="how long a write's key is remembered (2m)",
     )
     keep.add_argument(
         "--schema", metavar="DDL", help="the fields of the data, for Spark: 'sku bigint, total double'; none for unset"
     )
     deliver = parser.add_argument_group("delivery")
     deliver.add_argument("--priority", type=_priority, metavar="N", help="-1000 to 1000, or auto")
-    deliver.add_argument(
-        "--dedupe-node", type=_yes_or_no, metavar="yes|no", help="readers are spared their own records"
-    )
+    deliver.add_argument("--dedupe-node", type=_yes_or_no, metavar="yes|no", help="leave out a reader's own records")
     queue = parser.add_argument_group("queues")
     queue.add_argument(
         "--lease", dest="lease_ms", type=duration_ms, metavar="TIME", help="how long a job is leased (30s)"
     )
-    queue.add_argument("--max-deliveries", type=whole_number, metavar="N", help="then it is a dead letter; 0 is never")
+    queue.add_argument(
+        "--max-deliveries", type=whole_number, metavar="N", help="deliveries until a job is a dead letter; 0 is never"
+    )
     queue.add_argument("--dead-letter", metavar="TOPIC", help="where dead letters go; none for nowhere")
     queue.add_argument(
         "--claim-jitter",
@@ -51,7 +51,7 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="claims within this time share the jobs",
     )
-    queue.add_argument("--leases-durable", type=_yes_or_no, metavar="yes|no", help="leases outlive a crash")
+    queue.add_argument("--leases-durable", type=_yes_or_no, metavar="yes|no", help="leases survive a crash")
 
 
 FIELDS = (

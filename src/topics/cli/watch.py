@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
             "topics watch orders --json | jq 'select(.\"$lost\")'    # losses only",
         ),
     )
-    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a name, or a prefix with a * behind it")
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a name, or a prefix followed by *")
     parser.add_argument("--tag", help="only records with this tag; a * at its end matches any ending")
     parser.add_argument("--fields", type=fields_of, default=(), metavar="LIST", help="as in tail")
     add_options(parser)

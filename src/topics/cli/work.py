@@ -27,8 +27,9 @@ def add_parser(commands: Commands) -> None:
         "work",
         usage="topics work QUEUE [options] -- COMMAND [ARGUMENT …]",
         description="Runs COMMAND for each job of a queue, until Ctrl-C. The job's data is its stdin; JOB_SEQ, JOB_TAG "
-        "and JOB_DELIVERIES are in its environment. Exit code 0 completes the job; with any other it comes again, "
-        "later each time. The lease is kept alive meanwhile. Ctrl-C lets what runs finish; a second one does not.",
+        "and JOB_DELIVERIES are in its environment. Exit code 0 completes the job; with any other the job comes "
+        "again, after a longer pause each time. Its lease is kept alive meanwhile. Ctrl-C lets running jobs finish; a "
+        "second Ctrl-C does not.",
         epilog=examples(
             "topics work resize -- ./resize.sh",
             "topics work resize -j 8 -- sh -c 'convert \"$(jq -r .file)\" -resize 50% out/$JOB_SEQ.png'",
@@ -36,7 +37,7 @@ def add_parser(commands: Commands) -> None:
         ),
     )
     parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("words", metavar="COMMAND", nargs="+", help="behind --, with its arguments")
+    parser.add_argument("words", metavar="COMMAND", nargs="+", help="after --, with its arguments")
     parser.add_argument("-j", "--concurrency", type=positive_number, default=1, metavar="N", help="jobs at a time (1)")
     parser.add_argument(
         "--drain", action="store_true", help="end when there is nothing to do; status 1 if a job failed"
@@ -46,10 +47,14 @@ def add_parser(commands: Commands) -> None:
         type=duration_ms,
         default=RETRY_MS_DEFAULT,
         metavar="TIME",
-        help="before a failed job comes again (5s)",
+        help="pause before a failed job comes again (5s)",
     )
     parser.add_argument(
-        "--grace", type=duration_ms, default=GRACE_MS_DEFAULT, metavar="TIME", help="for what runs, after Ctrl-C (30s)"
+        "--grace",
+        type=duration_ms,
+        default=GRACE_MS_DEFAULT,
+        metavar="TIME",
+        help="time for running jobs to finish after Ctrl-C (30s)",
     )
     parser.add_argument("--lease", type=duration_ms, metavar="TIME", help="of a job (as the queue is configured)")
     parser.add_argument("--node", default=f"{own_node()}:{os.getpid()}", help=f"who works ({own_node()}:PID)")
