@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from conformance.client import Topic
 from spark.readings import history
 from spark.server import RestartableServer
+from topics.spark.archive.files import read_archive
 from topics.spark.options import Server
 from topics.spark.pipelines.archive import ArchiveSpec, ArchiveSummary, archive
-from topics.spark.pipelines.archive_files import read_archive
 from topics.storage.backup import back_up
 from topics.storage.fs import RealDisk
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,9 +14,9 @@ from spark.readings import history
 from spark.server import RestartableServer
 from spark.test_batch_read import write_history
 from topics.cli.pipeline_audit import render, status
+from topics.spark.archive.errors import NotAnArchive
 from topics.spark.pipelines.audit import AuditSpec, audit
 from topics.spark.pipelines.audit_report import AuditSummary, TopicAudit
-from topics.spark.pipelines.errors import NotAnArchive
 from topics.storage.errors import DirectoryInUse, NoDataDirectory
 
 
@@ -78,10 +79,12 @@ def test_read_and_deleted_and_lost_make_the_head_and_the_archive_matches(
 
     file = max((tmp_path / "a" / "records" / "topic=plain").rglob("*.parquet"))
     content = file.read_bytes()
-    file.write_bytes(content[:4000] + bytes([content[4000] ^ 1]) + content[4001:])
+    chunk = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    at = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 2
+    file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     damaged = audit(spark, AuditSpec(data, archive=str(tmp_path / "a"), html=str(page)))
     assert status(damaged) == 1
-    assert "its bytes are not those the manifest has the checksum of" in " ".join(of(damaged, plain).problems)
+    assert "could not verify page integrity" in " ".join(of(damaged, plain).problems)
     assert '<span class="verdict bad">' in page.read_text()
     file.unlink()
     damaged = audit(spark, AuditSpec(data, archive=str(tmp_path / "a")))

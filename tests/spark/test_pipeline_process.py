@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from conformance.client import Topic
 from spark.archives import archived_rows
 from spark.server import RestartableServer
-from topics.spark.pipelines import manifest
+from topics.spark.archive import table
 from topics.spark.pipelines.archive import ArchiveSummary
 
 DEADLINE_S = 180.0
@@ -30,7 +30,7 @@ def test_ctrl_c_ends_a_following_archive_in_order_and_the_next_run_goes_on_from_
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen(command(*words, "--follow", "--interval", "0.2"), stdout=log, stderr=log)
         deadline = time.monotonic() + DEADLINE_S
-        while len(list((tmp_path / "a").glob("manifest/*.json"))) < 2:
+        while len(list((tmp_path / "a").glob("records/_delta_log/*.json"))) < 3:
             assert process.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -41,7 +41,7 @@ def test_ctrl_c_ends_a_following_archive_in_order_and_the_next_run_goes_on_from_
     text = (tmp_path / "log").read_text()
     assert "topics: interrupted; all that was finished stays" in text
     assert "Traceback" not in text
-    archived = manifest.load(str(tmp_path / "a")).topics[topic.name].to_seq
+    archived = table.load(str(tmp_path / "a")).topics[topic.name].to_seq
 
     finished = subprocess.run(command(*words, "--json"), capture_output=True, check=True, timeout=DEADLINE_S)
     summary = msgspec.json.decode(finished.stdout, type=ArchiveSummary)

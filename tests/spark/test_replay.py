@@ -11,11 +11,12 @@ from spark.archives import Bar, archive_topics, origin
 from spark.readings import history
 from spark.server import RestartableServer
 from topics import limits
+from topics.spark.archive import table
+from topics.spark.archive.errors import NotAnArchive, TopicNotArchived
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines import archive_layout, manifest
 from topics.spark.pipelines import replay as replaying
 from topics.spark.pipelines.compact import CompactSpec, compact
-from topics.spark.pipelines.errors import NotAnArchive, ReplayInUse, TopicNotArchived
+from topics.spark.pipelines.errors import ReplayInUse
 from topics.spark.pipelines.replay import ReplaySpec, ReplaySummary, check_spec, replay
 from topics.storage.fs import RealDisk
 from topics.testing.fake_clock import FakeClock
@@ -55,7 +56,7 @@ def test_records_come_in_order_with_their_origin_and_only_once(
     source, _ = history(topic)
     assert records[1]["meta"] == {
         "own": "x",
-        "replay_archive": manifest.load(str(archived)).archive_id,
+        "replay_archive": table.load(str(archived)).archive_id,
         "replay_topic": topic.name,
         "replay_seq": "11",
         "replay_ts": str(source[11]["$ts"]),
@@ -149,7 +150,7 @@ def test_bad_input_is_refused_and_writes_nothing(
         run(spark, server, archived, into, topic="other")
     with pytest.raises(NotAnArchive):
         run(spark, server, archived / "records", into)
-    lock = RealDisk().lock(archive_layout.replay_lock_path(str(archived), topic.name, into.name))
+    lock = RealDisk().lock(table.replay_lock_path(str(archived), topic.name, into.name))
     with pytest.raises(ReplayInUse):
         run(spark, server, archived, into)
     lock.release()

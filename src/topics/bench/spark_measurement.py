@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 TOPIC = "bench-spark"
 SINK = "bench-spark-sink"
+SMALL = "bench-spark-small"
+SMALL_RECORDS = 5000
 RECORDS_DEFAULT = 1_000_000
 SINK_SHARE = 5  # of the records read, one in so many is written
 PRODUCERS = 2
@@ -91,7 +93,26 @@ class SparkMeasurement(Measurement):
             rates = self._read(readers, progress)
             progress("spark: writing")
             written = [(self._write(spark, server, url), self._produce(server, url)) for _ in range(self._rounds + 1)]
-        return _result(self._records, rates, [sink for sink, _ in written[1:]], [own for _, own in written[1:]])
+            jobs = self._jobs(spark, directory, server, url, progress)
+        return _result(self._records, rates, [sink for sink, _ in written[1:]], [own for _, own in written[1:]], jobs)
+
+    def _jobs(
+        self, spark: "SparkSession", directory: Path, server: OwnProcess, url: str, progress: Progress
+    ) -> list[Figure]:
+        from topics.bench.spark_jobs import JobBench  # noqa: PLC0415
+        from topics.spark.options import Server  # noqa: PLC0415
+
+        def remove(topic: str) -> None:
+            with server.control() as control:
+                control.call("DELETE", f"/v0/topics/{topic}")
+
+        with server.control() as control:
+            fill(control, [SMALL], 0, SMALL_RECORDS)
+        produced = self._records // SINK_SHARE
+        bench = JobBench(
+            spark, directory, Server(url, None), TOPIC, GROUPED, lambda: self._produce(server, url), remove
+        )
+        return bench.figures(self._records, produced, SMALL.replace("-", "_"), self._rounds, progress)
 
     def _read(self, readers: "dict[str, Callable[[], object]]", progress: Progress) -> dict[str, list[float]]:
         """Of each reader the rows a second in each round. A round before the first warms up."""
@@ -200,7 +221,9 @@ def _export(server: OwnProcess, path: Path, payloads_path: Path) -> None:
             payloads.write(bytes(msgspec.json.decode(line, type=_Line).data) + b"\n")
 
 
-def _result(records: int, rates: dict[str, list[float]], sunk: list[float], produced: list[float]) -> MeasurementResult:
+def _result(
+    records: int, rates: dict[str, list[float]], sunk: list[float], produced: list[float], jobs: list[Figure]
+) -> MeasurementResult:
     def ratio(subject: str, peer: str) -> float:
         return median(a / b for a, b in zip(rates[subject], rates[peer], strict=True))
 
@@ -223,6 +246,7 @@ def _result(records: int, rates: dict[str, list[float]], sunk: list[float], prod
             Figure("group-by / JSON reader", ratio("files grouped", "json grouped"), "×", at_least=GROUPED_TO_JSON_MIN),
             Figure(f"written by {records // SINK_SHARE} rows", median(sunk), "rows/s"),
             Figure("written / the client's producer", to_producer, "×", at_least=SINK_TO_PRODUCER_MIN),
+            *jobs,
         ),
         ("medians of the rounds; a ratio is that of readers that ran in the same round",),
     )

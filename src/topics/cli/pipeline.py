@@ -35,7 +35,9 @@ JOBS = {
     "run": "topics.cli.pipeline_run",
     "archive": "topics.cli.pipeline_archive",
     "compact": "topics.cli.pipeline_compact",
+    "convert": "topics.cli.pipeline_convert",
     "replay": "topics.cli.pipeline_replay",
+    "forget": "topics.cli.pipeline_forget",
     "audit": "topics.cli.pipeline_audit",
 }
 
@@ -121,7 +123,7 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
 
 def require_spark() -> None:
     """Raises `SparkMissing` or `JavaMissing`, each with how to install it."""
-    if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "pandas")):
+    if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "pandas", "deltalake")):
         raise SparkMissing
     from topics.spark.session import JAVA_ADVICE, has_java  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""`topics pipeline archive`: topics as Parquet, only what is new each time."""
+"""`topics pipeline archive`: topics as a Delta table, only what is new each time."""
 
 import argparse
 import os
@@ -98,9 +98,9 @@ def render(summary: "ArchiveSummary") -> str:
 
 
 JOB = PipelineJob(
-    help="topics to Parquet, only what is new each time",
-    description="Archives topics to Parquet (zstd), partitioned by topic and date, with a manifest of exact seq "
-    "ranges, counts and checksums, and the losses in a table beside it. Run it again and only what is new is added.",
+    help="topics to a Delta table, only what is new each time",
+    description="Archives topics to a Delta table that any engine reads, partitioned by topic and date, and what they "
+    "lost to a table beside it. Run it again and only what is new is added.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="the archive")
     parser.add_argument("--file-mb", metavar="MB", type=int, default=128, help="of a merged file at most (128)")
+    parser.add_argument(
+        "--keep-hours", metavar="H", type=int, default=168, help="how long replaced files stay, for readers (168)"
+    )
 
 
 def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
     from topics.spark.pipelines.compact import CompactSpec, check_spec  # noqa: PLC0415
 
-    wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb)
+    wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb, args.keep_hours)
     check_spec(wanted)
     return wanted
 
@@ -40,7 +43,7 @@ def render(summary: "CompactSummary") -> str:
     return (
         f"{summary.directory}: {summary.files_before:,} files ({summary.size_bytes_before / 1e6:.1f} MB) are "
         f"{summary.files_after:,} now ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
-        f"rewritten and compared, {summary.elapsed_ms / 1000:.1f} s"
+        f"rewritten and compared, {summary.removed:,} unneeded files removed, {summary.elapsed_ms / 1000:.1f} s"
     )
 
 

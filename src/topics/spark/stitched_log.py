@@ -5,7 +5,6 @@ twice and nothing is left out. Before that both have to be of one server (`archi
 log after they were archived are in the archive, and so they are read.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,20 +12,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from topics import limits
+from topics.spark.archive.errors import ArchiveDiffers
+from topics.spark.archive.identity import require_same_server, require_same_topic
+from topics.spark.archive.rows import require_file, rows_of
+from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.columns import RECORD_FIELDS, Columns, filtered
 from topics.spark.log import Log, Planned
 from topics.spark.offsets import Gap, Offsets, Position, SeqRange, TopicRange
 from topics.spark.options import Filters
-from topics.spark.pipelines import manifest
-from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
-from topics.spark.pipelines.archive_store import require_file
-from topics.spark.pipelines.errors import ArchiveDiffers
-from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
-
-COLUMNS = ["seq", "ts", "node", "tag", "meta", "data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +40,17 @@ class ArchiveShare:
 
 
 class StitchedLog:
-    """The manifest is read when ranges are asked for or planned; a task does without it."""
+    """The table is read when ranges are asked for or planned; a task does without it."""
 
     def __init__(self, log: Log, root: str, filters: Filters) -> None:
         self._log = log
         self._root = root
         self._filters = filters
+
+    def _state(self) -> ArchiveState:
+        from topics.spark.archive import table  # noqa: PLC0415 (only who plans waits for it)
+
+        return table.load(self._root)
 
     def server_id(self) -> str:
         return self._log.server_id()
@@ -60,7 +59,7 @@ class StitchedLog:
         self._log.require_reachable()
 
     def ranges(self) -> dict[str, TopicRange]:
-        state = manifest.load(self._root)
+        state = self._state()
         require_same_server(self._root, state, self._log)
         ranges = {}
         for topic, found in self._log.ranges().items():
@@ -71,19 +70,16 @@ class StitchedLog:
         return ranges
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-        state = manifest.load(self._root)
+        state = self._state()
         for file in state.files_of(topic):
             if file.last_ts >= ts:
-                path = _checked_path(self._root, file)
-                rows = pq.read_table(path, columns=["seq", "ts"], partitioning=None)
-                times = _milliseconds(rows.column("ts").combine_chunks()).to_numpy()
-                seq = int(rows.column("seq")[int(np.searchsorted(times, ts))].as_py())
+                seq = _seq_at(require_file(self._root, file), ts)
                 lost = [loss.gap_from for loss in state.losses_of(topic) if loss.gap_to == seq - 1]
                 return lost[0] if lost and not behind_losses else seq
         return self._log.seq_at(topic, ts, behind_losses=behind_losses)
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]:
-        state = manifest.load(self._root)
+        state = self._state()
         total = sum(wanted.size for wanted in ranges)
         most = records_max or max(total, 1)
         if pieces_min > 1 and total:
@@ -171,12 +167,7 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
         return
     whole = share.start <= file.first_seq and share.end >= file.last_seq
     found = 0
-    for batch in pq.ParquetFile(_checked_path(share.root, file)).iter_batches(limits.SPARK_BATCH_ROWS, columns=COLUMNS):
-        seqs = batch.column("seq").to_numpy()
-        first, last = np.searchsorted(seqs, [share.start, share.end + 1])
-        if first == last:
-            continue
-        rows = batch.slice(int(first), int(last - first))
+    for rows in rows_of(require_file(share.root, file), share.start, share.end):
         found += rows.num_rows
         yield Columns(
             seq=rows.column("seq"),
@@ -190,9 +181,13 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
         raise ArchiveDiffers(file.path, f"{found} records where {file.count} are due")
 
 
-def _checked_path(root: str, file: ArchivedFile) -> str:
-    require_file(root, file)
-    return os.path.join(root, file.path)
+def _seq_at(path: str, ts: int) -> int:
+    """The first seq of a file that has one of this time or later."""
+    for rows in rows_of(path, columns=("seq", "ts")):
+        times = _milliseconds(rows.column("ts")).to_numpy()
+        if times[-1] >= ts:
+            return int(rows.column("seq")[int(np.searchsorted(times, ts))].as_py())
+    raise ArchiveDiffers(path, f"it has no record of {ts} or later")
 
 
 def _milliseconds(ts: pa.Array) -> pa.Array:

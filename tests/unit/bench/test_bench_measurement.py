@@ -73,7 +73,7 @@ def test_a_figure_below_what_it_should_reach_is_missed() -> None:
 def test_ratios_of_spark_s_readers_are_those_of_rounds_that_ran_side_by_side() -> None:
     rates = {"files": [100.0, 20.0, 300.0], "http": [50.0, 10.0, 150.0], "json": [50.0, 20.0, 100.0]}
     rates |= {f"{name} {what}": rates[name] for name in ("files", "json") for what in ("counted", "grouped")}
-    figures = {figure.name: figure for figure in _result(1000, rates, [7.0, 9.0, 8.0], [10.0, 9.0, 10.0]).figures}
+    figures = {figure.name: figure for figure in _result(1000, rates, [7.0, 9.0, 8.0], [10.0, 9.0, 10.0], []).figures}
     assert figures["whole records, sealed segments"].value == 100.0
     assert figures["sealed segments / JSON reader"].value == 2.0
     assert figures["over HTTP / JSON reader"].value == 1.0

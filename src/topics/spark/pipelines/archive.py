@@ -1,29 +1,23 @@
-"""`archive`: topics as Parquet, incremental and exactly once.
+"""`archive`: topics as a Delta table, incremental and exactly once.
 
-A round reads what came since the last commit with the `topics` source, writes it under `staging`, reads it back,
-accounts for every seq (record, lost or deleted) and commits it (`archive_store`). Where the next round begins is in
-the manifest and nowhere else: nothing is archived twice, and nothing is left out.
+A round reads what came since the last commit with the `topics` source, writes it as files, reads them back, accounts
+for every seq (record, lost or deleted) and commits the files (`archive.table`). Where the next round begins is in the
+table and nowhere else: nothing is archived twice, and nothing is left out.
 """
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct, json
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
 from topics.spark import offsets
-from topics.spark.errors import InvalidOption
-from topics.spark.log import Log
-from topics.spark.offsets import Gap, Position, SeqRange
-from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
-from topics.spark.origin import open_log
-from topics.spark.pipelines import archive_files
-from topics.spark.pipelines.archive_columns import (
+from topics.spark.archive import files as archive_files
+from topics.spark.archive.columns import (
     INFER,
     RECORD_NAMES,
     WORDS,
@@ -34,15 +28,16 @@ from topics.spark.pipelines.archive_columns import (
     typed,
     unfit_of,
 )
-from topics.spark.pipelines.archive_identity import require_same_server, require_same_topic
-from topics.spark.pipelines.archive_store import ArchiveStore, StagedFile, open_archive
-from topics.spark.pipelines.errors import SchemaDiffers, SeqsUnaccounted, TopicChanged
-from topics.spark.pipelines.manifest import (
-    ArchivedLoss,
-    TopicCut,
-    lost_seqs,
-    merged_losses,
-)
+from topics.spark.archive.errors import SchemaDiffers
+from topics.spark.archive.identity import require_same_server, require_same_topic
+from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
+from topics.spark.archive.table import ArchiveTable
+from topics.spark.errors import InvalidOption
+from topics.spark.log import Log
+from topics.spark.offsets import Gap, Position, SeqRange
+from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
+from topics.spark.origin import open_log
+from topics.spark.pipelines.errors import SeqsUnaccounted, TopicChanged
 from topics.spark.pipelines.preflight import require_writable
 from topics.spark.pipelines.progress import Progress, Silent
 from topics.spark.pipelines.schema_text import require_types
@@ -114,7 +109,8 @@ def archive(
     read = read_options(source_options(spec), Mode.BATCH)
     if spec.schema != INFER:
         columns_of(spark, spec.schema, [])  # before there is a directory
-    with open_archive(spec.directory, clock) as store, open_log(read) as log:
+    store = ArchiveTable(spec.directory, clock)
+    with open_log(read) as log:
         return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
 
 
@@ -146,7 +142,7 @@ def _wait(duration_s: float) -> bool:
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, spec: ArchiveSpec, store: ArchiveStore, log: Log, progress: Progress, clock: Clock
+        self, spark: SparkSession, spec: ArchiveSpec, store: ArchiveTable, log: Log, progress: Progress, clock: Clock
     ) -> None:
         self._spark = spark
         self._spec = spec
@@ -207,7 +203,7 @@ class _Run:
             )
             self._store.create(columns_of(self._spark, schema, samples), self._log.server_id())
             return
-        self._store.note_server(self._log.server_id())
+        self._store.note(self._log.server_id(), {})
         self._store.require_files()
         columns = self._store.state.columns
         require_columns(self._store.root, columns, schema)
@@ -249,16 +245,17 @@ class _Run:
         file_records = min(self._records_of_file(piece) for piece in self._waiting(target, None))
         round_records = self._spec.round_records or file_records * self._spark.sparkContext.defaultParallelism * WAVES
         ranges = self._waiting(target, round_records)
-        with self._store.staging() as staging:
-            self._write(ranges, staging, file_records)
-            staged = archive_files.checked_files(self._spark, f"{staging}/kind={RECORD}", self._store.state.columns)
-            losses = self._losses(staging)
-            cuts = [self._cut(piece, staged, losses) for piece in ranges]
+        with archive_files.writing(self._store.root) as round_dir:
+            losses = self._write(ranges, round_dir, file_records)
+            columns = self._store.state.columns
+            written = archive_files.checked_files(self._spark, round_dir, columns)
+            cuts = [self._cut(piece, written, losses) for piece in ranges]
             self._require_unchanged(ranges)
-            self._store.append(cuts, staged, losses)
+            with self._store.placing(written) as placed:
+                self._store.append(cuts, placed, losses)
         self._commits += 1
         for cut in cuts:
-            self._note(cut, [entry for entry in staged if entry.file.topic == cut.topic])
+            self._note(cut, [entry for entry in written if entry.file.topic == cut.topic])
         self._progress.advance(sum(piece.size for piece in ranges), self._lag(target))
         return True
 
@@ -279,36 +276,34 @@ class _Run:
                     return float(found.data.nbytes / len(found))
         return RECORD_BYTES_GUESS
 
-    def _write(self, ranges: Sequence[SeqRange], staging: str, file_records: int) -> None:
+    def _write(self, ranges: Sequence[SeqRange], round_dir: str, file_records: int) -> list[ArchivedLoss]:
+        """The records as files; what was lost among them is given back."""
         columns = self._store.state.columns
-        loss = F.to_json(F.struct("gap_from", "gap_to", "reason"), {"ignoreNullFields": "false"})
-        source = self._source(ranges, maxRecordsPerPartition=str(file_records))
-        records = source.withColumn("data", F.when(F.col("kind") == TOMBSTONE, loss).otherwise(F.col("data")))
-        frame = records.select("kind", "topic", date_of(F.col("ts")).alias("date"), *RECORD_NAMES, *typed(columns))
+        seen = Observation("archive")
+        gap = F.struct("topic", "gap_from", "gap_to", "reason")
+        source = self._source(ranges, maxRecordsPerPartition=str(file_records)).observe(
+            seen, F.collect_list(F.when(F.col("kind") == TOMBSTONE, gap)).alias("gaps")
+        )
+        records = source.where(F.col("kind") == RECORD)
+        frame = records.select("topic", date_of(F.col("ts")).alias("date"), *RECORD_NAMES, *typed(columns))
         try:
-            archive_files.write_staged(frame, staging, ("kind", "topic", "date"))
+            archive_files.write_round(frame, round_dir)
         except Exception as error:
             unfit = unfit_of(error, columns)
             if unfit is not None:
                 raise unfit from None
             raise
-
-    def _losses(self, staging: str) -> list[ArchivedLoss]:
-        base = f"{staging}/kind={TOMBSTONE}"
-        if not any(True for _ in archive_files.staged_paths(base)):
-            return []
-        rows = self._spark.read.schema("data string, topic string").option("basePath", base).parquet(base).collect()
         found = []
-        for row in rows:
-            gap = json.decode(row["data"], type=_Gap)
-            if gap.gap_to is None or gap.reason in {"recreated", "deleted_topic"}:
-                raise TopicChanged(row["topic"])
-            found.append(ArchivedLoss(row["topic"], gap.gap_from, gap.gap_to, gap.reason))
+        # A task that was tried again may tell a loss twice.
+        for topic, gap_from, gap_to, reason in {tuple(row) for row in seen.get["gaps"]}:
+            if gap_to is None or reason in {"recreated", "deleted_topic"}:
+                raise TopicChanged(topic)
+            found.append(ArchivedLoss(topic, gap_from, gap_to, reason))
         return merged_losses(found)
 
-    def _cut(self, piece: SeqRange, staged: Sequence[StagedFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
+    def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
         """What the round has of a topic, once every seq of it is accounted for."""
-        files = [entry for entry in staged if entry.file.topic == piece.topic]
+        files = [entry for entry in written if entry.file.topic == piece.topic]
         at = piece.start
         for entry in files:
             file = entry.file
@@ -330,7 +325,7 @@ class _Run:
             records=records,
             lost=lost,
             deleted=deleted,
-            last=archive_files.last_record(files[-1].path) if files else None,
+            rows_xor=archive_files.rows_xor(files),
         )
 
     def _require_unchanged(self, ranges: Sequence[SeqRange]) -> None:
@@ -339,7 +334,7 @@ class _Run:
             if piece.topic not in now or now[piece.topic].epoch != piece.epoch:
                 raise TopicChanged(piece.topic)
 
-    def _note(self, cut: TopicCut, staged: Sequence[StagedFile]) -> None:
+    def _note(self, cut: TopicCut, written: Sequence[WrittenFile]) -> None:
         before = self._done.get(cut.topic, ArchivedTopic(cut.topic, cut.from_seq, cut.from_seq, 0, 0, 0, 0, 0))
         self._done[cut.topic] = ArchivedTopic(
             cut.topic,
@@ -348,15 +343,9 @@ class _Run:
             before.records + cut.records,
             before.lost + cut.lost,
             before.deleted + cut.deleted,
-            before.files + len(staged),
-            before.size_bytes + sum(entry.file.size_bytes for entry in staged),
+            before.files + len(written),
+            before.size_bytes + sum(entry.file.size_bytes for entry in written),
         )
-
-
-class _Gap(Struct):
-    gap_from: int
-    gap_to: int | None = None
-    reason: str = ""
 
 
 def _json(value: Mapping[str, int]) -> str:
@@ -364,7 +353,7 @@ def _json(value: Mapping[str, int]) -> str:
 
 
 def check_spec(spec: ArchiveSpec) -> None:
-    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, what `open_archive` raises, and what
+    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, what opening an archive raises, and what
     reading the origin does."""
     if bool(spec.topics) == (spec.prefix is not None):
         raise InvalidOption("topics", "name topics or a prefix, not both and not none")
@@ -373,10 +362,9 @@ def check_spec(spec: ArchiveSpec) -> None:
     if spec.schema and spec.schema not in WORDS:
         require_types(spec.schema)
     require_writable(spec.directory, "to")
-    if os.path.isdir(spec.directory):
-        with open_archive(spec.directory) as store:
-            if store.exists:
-                require_columns(spec.directory, store.state.columns, spec.schema)
+    store = ArchiveTable(spec.directory, SystemClock())
+    if store.exists:
+        require_columns(spec.directory, store.state.columns, spec.schema)
     read: ReadOptions = read_options(source_options(spec), Mode.BATCH)
     with open_log(read) as log:
         ranges = log.ranges()

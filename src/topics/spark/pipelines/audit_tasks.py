@@ -4,25 +4,24 @@ A task gets a small value that names files and seqs, and gives one back with cou
 counts of seqs in `BUCKETS` equal parts of the topic's seq line.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from topics.errors import TopicsError
+from topics.model.tag_match import parse_match
+from topics.spark.archive.errors import ArchiveDiffers
+from topics.spark.archive.rows import require_file, rows_of
+from topics.spark.archive.state import ArchivedFile, Forgotten
 from topics.spark.columns import Columns
 from topics.spark.file_partition import FilePartition, GapPiece
 from topics.spark.file_reader import read_partition
-from topics.spark.pipelines.archive_files import digest_of_file
-from topics.spark.pipelines.manifest import ArchivedFile
 
 BUCKETS = 200
-ARCHIVE_BATCH_ROWS = 65_536
 COMPARED = ("ts", "node", "tag", "data")
 
 Ints = NDArray[np.int64]
@@ -86,6 +85,7 @@ class SpanDue:
     file: ArchivedFile | None
     partitions: tuple[FilePartition, ...]
     width: int
+    forgotten: tuple[Forgotten, ...] = ()
 
 
 @dataclass(slots=True)
@@ -144,35 +144,44 @@ class _ArchivedRows:
             pass
         file = self._due.file
         if file is not None and self.count != file.count:
-            self._found.problems.append(f"{file.path}: {self.count} records where the manifest has {file.count}")
+            self._found.problems.append(f"{file.path}: {self.count} records where {file.count} were archived")
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         file = self._due.file
         if file is None:
             return
-        path = os.path.join(self._due.root, file.path)
-        if not os.path.exists(path):
-            self._found.problems.append(f"{file.path}: missing")
+        try:
+            path = require_file(self._due.root, file)
+        except ArchiveDiffers as error:
+            self._found.problems.append(error.message)
             return
-        if digest_of_file(path) != (file.size_bytes, file.file_xxh3):
-            self._found.problems.append(f"{file.path}: its bytes are not those the manifest has the checksum of")
-            return
-        columns = ["seq", "ts", "node", "tag", "meta", "data"]
-        for batch in pq.ParquetFile(path).iter_batches(ARCHIVE_BATCH_ROWS, columns=columns):
-            if not batch.num_rows:
-                continue
+        for batch in rows_of(path):
             seqs = batch.column("seq").to_numpy()
             if seqs[0] <= self._last_seq or (np.diff(seqs) <= 0).any() or seqs[-1] > self._due.end:
-                self._found.problems.append(f"{file.path}: its seqs are out of order or not those of the manifest")
+                self._found.problems.append(f"{file.path}: its seqs are out of order, or not those that were archived")
                 return
             self._last_seq = int(seqs[-1])
+            _require_forgotten(self._due, "the archive", seqs, batch.column("tag"), self._found)
             self.count += len(seqs)
             self._found.archived += buckets_of(seqs, self._due.width)
             yield batch
 
 
+def _require_forgotten(due: SpanDue, where: str, seqs: Ints, tags: pa.Array, found: SpanCompared) -> None:
+    for entry in due.forgotten:
+        match = parse_match(entry.match)
+        fits = pc.starts_with(tags, match.text) if match.is_prefix else pc.equal(tags, match.text)
+        left = seqs[pc.fill_null(fits, False).to_numpy(zero_copy_only=False) & (seqs <= entry.to_seq)]
+        if len(left):
+            found.problems.append(
+                f'topic "{due.topic}": {len(left)} records with the tag {entry.match} were to be forgotten and are in '
+                f"{where}, the first is seq {left[0]}"
+            )
+
+
 def _compare(due: SpanDue, rows: _ArchivedRows, live: Columns, found: SpanCompared) -> None:
     live_seqs = live.seq.to_numpy()
+    _require_forgotten(due, "the topic", live_seqs, live.tag, found)
     archived = rows.up_to(int(live_seqs[-1]))
     archived_seqs = np.empty(0, np.int64) if archived is None else archived.column("seq").to_numpy()
     at = np.searchsorted(archived_seqs, live_seqs)

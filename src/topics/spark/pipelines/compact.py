@@ -1,23 +1,25 @@
-"""`compact`: merges small files of an archive. The records, their order and their checksums stay what they were.
+"""`compact`: merges small files of an archive. The records and their order stay what they were.
 
 Files that follow each other in one topic and date are merged up to a size. What was merged is read back and compared
-with what the manifest says of its parts before it takes their place (`archive_store`).
+with its parts before a commit puts it in their place. Spark does the merging, not `deltalake`: that would neither keep
+the order of seqs nor write checksums into pages. Files nobody needs any more go once readers had time to finish.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import xor
 
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from topics.clock import Clock, SystemClock
+from topics.spark.archive import files as archive_files
+from topics.spark.archive import table
+from topics.spark.archive.errors import ArchiveDiffers
+from topics.spark.archive.state import ArchivedFile, WrittenFile
+from topics.spark.archive.table import KEEP_HOURS_DEFAULT, ArchiveTable
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines import archive_files, manifest
-from topics.spark.pipelines.archive_store import ArchiveStore, StagedFile, open_archive
-from topics.spark.pipelines.errors import ArchiveDiffers
-from topics.spark.pipelines.manifest import ArchivedFile
 from topics.spark.pipelines.progress import Progress, Silent
 
 FILE_MB_DEFAULT = 128
@@ -27,10 +29,12 @@ FILES_PER_ROUND_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class CompactSpec:
-    """`file_mb`: megabytes of a merged file at most, as they are on disk."""
+    """`file_mb`: megabytes of a merged file at most, as they are on disk. `keep_hours`: how long a file stays that
+    only older versions of the table have, or none."""
 
     directory: str
     file_mb: int = FILE_MB_DEFAULT
+    keep_hours: int = KEEP_HOURS_DEFAULT
 
 
 class CompactSummary(Struct, frozen=True):
@@ -41,8 +45,8 @@ class CompactSummary(Struct, frozen=True):
     size_bytes_after: int
     records: int
     """Of the files that were merged."""
-    manifest_commits: int
-    """Commits that one took the place of."""
+    removed: int
+    """Files that no version needs any more, and that are gone."""
     elapsed_ms: int
 
 
@@ -54,18 +58,18 @@ def compact(
     clock, progress = clock or SystemClock(), progress or Silent()
     began_ns = clock.monotonic_ns()
     session = archive_files.own_session(spark)
-    with open_archive(spec.directory, clock) as store:
-        store.require_files()
-        before = list(store.state.files.values())
-        groups = groups_of(before, spec.file_mb * 1_000_000)
-        records = sum(file.count for group in groups for file in group)
-        progress.begin("compacting", records)
-        for some in _rounds(groups, GROUPS_PER_CORE * session.sparkContext.defaultParallelism):
-            _merge(session, store, some)
-            progress.advance(sum(file.count for group in some for file in group))
-        progress.end()
-        commits = store.fold_manifest() if len(manifest.commit_numbers_of(spec.directory)) > 1 else 0
-        after = list(store.state.files.values())
+    store = ArchiveTable(spec.directory, clock)
+    store.require_files()
+    before = list(store.state.files)
+    groups = groups_of(before, spec.file_mb * 1_000_000)
+    records = sum(file.count for group in groups for file in group)
+    progress.begin("compacting", records)
+    for some in _rounds(groups, GROUPS_PER_CORE * session.sparkContext.defaultParallelism):
+        _merge(session, store, some)
+        progress.advance(sum(file.count for group in some for file in group))
+    progress.end()
+    removed = store.vacuum(spec.keep_hours)
+    after = store.state.files
     return CompactSummary(
         spec.directory,
         len(before),
@@ -73,17 +77,18 @@ def compact(
         sum(file.size_bytes for file in before),
         sum(file.size_bytes for file in after),
         records,
-        commits,
+        removed,
         (clock.monotonic_ns() - began_ns) // 1_000_000,
     )
 
 
 def check_spec(spec: CompactSpec) -> None:
-    """What can be told without Spark. Raises `NotAnArchive`, `ManifestDamaged`, `ArchiveInUse`, `InvalidOption`."""
+    """What can be told without Spark. Raises `NotAnArchive`, `OldArchive`, `ArchiveDamaged`, `InvalidOption`."""
     if spec.file_mb < 1:
         raise InvalidOption("file_mb", "must be at least 1")
-    manifest.load(spec.directory)
-    open_archive(spec.directory).close()
+    if spec.keep_hours < 0:
+        raise InvalidOption("keep_hours", "is not negative")
+    table.load(spec.directory)
 
 
 def groups_of(files: Sequence[ArchivedFile], size_bytes_max: int) -> list[list[ArchivedFile]]:
@@ -118,38 +123,28 @@ def _rounds(groups: list[list[ArchivedFile]], groups_max: int) -> list[list[list
     return [some for some in rounds if some]
 
 
-def _merge(spark: SparkSession, store: ArchiveStore, groups: list[list[ArchivedFile]]) -> None:
-    columns = store.state.columns
-    parts: list[DataFrame] = [
-        archive_files.read_files(spark, store.root, group, columns).withColumn("group", F.lit(number))
-        for number, group in enumerate(groups)
-    ]
-    merged = (
-        reduce(DataFrame.unionByName, parts)
-        # A group is one task's, and so one file.
-        .repartition(len(groups), "group")
-        .sortWithinPartitions("group", "topic", "date", "seq")
-    )
-    with store.staging() as staging:
-        archive_files.write_staged(
-            merged, staging, ("group", "topic", "date") if len(groups) > 1 else ("topic", "date")
-        )
-        staged = archive_files.checked_files(spark, staging, columns, len(groups))
-        for group in groups:
-            _require_same(store.root, group, [entry for entry in staged if _is_of(entry, group)])
-        store.compact(staged, [file for group in groups for file in group])
+def _merge(spark: SparkSession, store: ArchiveTable, groups: list[list[ArchivedFile]]) -> None:
+    columns, root = store.state.columns, store.root
+    replaced = [file for group in groups for file in group]
+    with archive_files.writing(root) as round_dir:
+        archive_files.write_round(archive_files.one_file_each(spark, root, groups, columns), round_dir)
+        written = archive_files.checked_files(spark, round_dir, columns)
+        _require_same(root, groups, written)
+        due = archive_files.sums(spark, root, replaced, columns)
+        found = (sum(entry.file.count for entry in written), reduce(xor, (entry.rows_xor for entry in written)))
+        if due != found:
+            raise ArchiveDiffers(f"{root}/{replaced[0].path} or a file after it", "merged, it had other rows")
+        with store.placing(written) as placed:
+            store.replace(placed, replaced, {"topics.job": "compact"})
 
 
-def _is_of(entry: StagedFile, group: Sequence[ArchivedFile]) -> bool:
-    file = entry.file
-    return file.topic == group[0].topic and group[0].first_seq <= file.first_seq <= group[-1].last_seq
-
-
-def _require_same(root: str, group: Sequence[ArchivedFile], found: Sequence[StagedFile]) -> None:
-    """Raises `ArchiveDiffers`: then a file of the group has other rows than it had when it was archived."""
-    due = (sum(file.count for file in group), archive_files.xor_of(group), group[0].first_seq, group[-1].last_seq)
-    if len(found) == 1:
-        file = found[0].file
-        if due == (file.count, file.rows_xor, file.first_seq, file.last_seq):
-            return
-    raise ArchiveDiffers(f"{root}/{group[0].path} or a file after it", "its rows are not those that were archived")
+def _require_same(root: str, groups: Sequence[Sequence[ArchivedFile]], written: Sequence[WrittenFile]) -> None:
+    """Raises `ArchiveDiffers`: then a file of a group has other rows than it had when it was archived."""
+    due = sorted((g[0].topic, g[0].first_seq, g[-1].last_seq, sum(file.count for file in g)) for g in groups)
+    found = sorted((entry.file.topic, entry.file.first_seq, entry.file.last_seq, entry.file.count) for entry in written)
+    for group, wanted, is_there in zip(groups, due, found, strict=False):
+        if wanted != is_there:
+            path = f"{root}/{group[0].path} or a file after it"
+            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]} where {wanted[1]} to {wanted[2]} are due")
+    if len(due) != len(found):
+        raise ArchiveDiffers(root, f"{len(found)} files came of {len(due)}")

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from topics.spark.archive.table import NO_SPACE
 from topics.spark.errors import PipelineError
-from topics.spark.pipelines.archive_store import NO_SPACE
 
 
 class DirectoryExists(PipelineError):

@@ -5,6 +5,7 @@ The result is handed over row by row: it may be larger than memory. What a topic
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,9 +14,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from topics.spark.archive import table
+from topics.spark.archive.errors import ArchiveDiffers
 from topics.spark.errors import PipelineError
 from topics.spark.options import Server
-from topics.spark.pipelines import manifest
 from topics.spark.pipelines.progress import Progress
 from topics.spark.pipelines.query_views import (
     ARCHIVE,
@@ -30,6 +32,7 @@ from topics.spark.pipelines.spark_messages import message_of
 
 REPORTED_ROWS = 10_000
 VIEWS_NAMED_MAX = 20
+_DAMAGED = re.compile(r"reading file file:(?P<path>\S+?)\.? .*could not verify page integrity", re.DOTALL)
 
 
 class BadQuery(PipelineError):
@@ -79,6 +82,8 @@ def query(spark: SparkSession, spec: QuerySpec, progress: Progress) -> QuerySumm
         progress.begin("querying")
         count = spec.rows(result.columns, _rows(result, progress))
     except (PySparkException, Py4JJavaError) as error:
+        if (damaged := _DAMAGED.search(str(error))) is not None:
+            raise ArchiveDiffers(damaged["path"], "a page of it is not what was written") from None
         raise BadQuery(_message(error, views)) from error
     progress.end()
     return QuerySummary(count, views, losses)
@@ -99,12 +104,12 @@ def require_views(spec: QuerySpec) -> None:
             topics = list(spec.topics) or [listed.topic for listed in client.topics()]
         names += [view_name(topic).lower() for topic in topics]
     if spec.archive is not None:
-        state = manifest.load(spec.archive)
+        state = table.load(spec.archive)
         names += ["archive", *(ARCHIVE + view_name(topic).lower() for topic in state.topics)]
-    for table in unknown_tables(spec.sql, names):
-        near = difflib.get_close_matches(table.lower(), names, n=1)
+    for unknown in unknown_tables(spec.sql, names):
+        near = difflib.get_close_matches(unknown.lower(), names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the views here: {', '.join(names[:VIEWS_NAMED_MAX]) or 'none'}"
-        raise BadQuery(f"there is no topic or archive that would be the view {table}; {hint}")
+        raise BadQuery(f"there is no topic or archive that would be the view {unknown}; {hint}")
 
 
 def losses_of(server: Server, topics: Iterable[str]) -> list[LostBefore]:

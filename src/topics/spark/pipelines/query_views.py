@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from topics.spark.archive import table
+from topics.spark.archive.files import read_files
 from topics.spark.errors import InvalidOption
 from topics.spark.http_reader import named_ranges
 from topics.spark.options import Server
-from topics.spark.pipelines import manifest
-from topics.spark.pipelines.archive_files import read_files
 from topics.spark.schema import TOPICS
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -80,11 +80,9 @@ def unknown_tables(sql: str, known: Iterable[str]) -> list[str]:
 
 def add_archive_views(spark: SparkSession, root: str, sql: str) -> dict[str, str]:
     """`archive` is all of it, `archive_shop_orders` one topic. Raises `NotAnArchive`, `ArchiveDiffers`."""
-    state = manifest.load(root)
+    state = table.load(root)
     views = {"archive": root}
-    read_files(spark, root, state.files.values(), state.columns).selectExpr("*", PARSED).createOrReplaceTempView(
-        "archive"
-    )
+    read_files(spark, root, state.files, state.columns).selectExpr("*", PARSED).createOrReplaceTempView("archive")
     for topic in mentioned(sql, state.topics, ARCHIVE):
         name = ARCHIVE + view_name(topic).lower()
         frame = read_files(spark, root, state.files_of(topic), state.columns)

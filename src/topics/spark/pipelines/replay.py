@@ -25,15 +25,15 @@ from topics.client.sync_client import Client
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
 from topics.model.names import is_topic_name
+from topics.spark.archive import files as archive_files
+from topics.spark.archive import table
+from topics.spark.archive.errors import ArchiveDiffers, TopicNotArchived
+from topics.spark.archive.rows import require_file, rows_of
+from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server
-from topics.spark.pipelines import archive_files, manifest
-from topics.spark.pipelines import archive_layout as layout
-from topics.spark.pipelines.archive_rows import rows_of
-from topics.spark.pipelines.archive_store import require_file
-from topics.spark.pipelines.errors import ArchiveDiffers, ReplayInUse, TopicNotArchived
+from topics.spark.pipelines.errors import ReplayInUse
 from topics.spark.pipelines.known_writes import append_missing
-from topics.spark.pipelines.manifest import ArchivedFile, ArchiveState
 from topics.spark.pipelines.progress import Progress, Silent
 from topics.spark.writer import record_size_bytes
 from topics.storage.errors import DirectoryInUse
@@ -88,7 +88,7 @@ def replay(
     state, topic = check_spec(spec)
     clock = clock or SystemClock()
     try:
-        lock = RealDisk().lock(layout.replay_lock_path(spec.directory, topic, spec.into))
+        lock = RealDisk().lock(table.replay_lock_path(spec.directory, topic, spec.into))
     except DirectoryInUse as error:
         raise ReplayInUse(topic, spec.into, error.holder) from None
     try:
@@ -100,7 +100,7 @@ def replay(
 
 def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
     """The archive and the topic to replay; what can be told without Spark."""
-    state = manifest.load(spec.directory)
+    state = table.load(spec.directory)
     if not is_topic_name(spec.into):
         raise InvalidOption("into", f"{spec.into[:80]!r} is not a topic name")
     if spec.speed is not None and spec.speed <= 0:
@@ -212,11 +212,11 @@ class _Run:
     def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
         """The selected rows of a file that the target does not have."""
         spec = self._spec
-        require_file(spec.directory, file)
+        path = require_file(spec.directory, file)
         at = max(file.first_seq, spec.from_seq) - 1
         end = at + self._span(file)
         found = 0
-        for batch in rows_of(f"{spec.directory}/{file.path}", spec.from_seq, spec.to_seq):
+        for batch in rows_of(path, spec.from_seq, spec.to_seq):
             last = batch.column("seq")[-1].as_py()
             found += batch.num_rows
             wanted = self._wanted(batch)
@@ -228,7 +228,7 @@ class _Run:
         self._progress.advance(end - at)
         is_whole = file.first_seq >= spec.from_seq and (spec.to_seq is None or file.last_seq <= spec.to_seq)
         if is_whole and found != file.count:
-            raise ArchiveDiffers(f"{spec.directory}/{file.path}", f"{found} records where {file.count} are due")
+            raise ArchiveDiffers(path, f"{found} records where {file.count} are due")
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    BinaryType,
     DateType,
     LongType,
     MapType,
@@ -21,9 +22,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
+from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.errors import SchemaDiffers, SchemaDoesNotFit
-from topics.spark.pipelines.manifest import ArchiveColumns, ColumnKind
 
 INFER = "infer"
 VARIANT = "variant"
@@ -112,6 +113,17 @@ def table_schema(columns: ArchiveColumns) -> StructType:
     """The columns in a file and those in its path."""
     partitions = [StructField("topic", StringType()), StructField("date", DateType())]
     return StructType([*file_schema(columns).fields, *partitions])
+
+
+def delta_schema(columns: ArchiveColumns) -> str:
+    """The columns as Delta has them: Spark's JSON form. A VARIANT is the two texts it is stored as, which is what
+    readers without such a type see."""
+    as_stored = StructType([StructField("metadata", BinaryType()), StructField("value", BinaryType())])
+    fields = [
+        StructField(field.name, as_stored) if isinstance(field.dataType, VariantType) else field
+        for field in table_schema(columns).fields
+    ]
+    return StructType(fields).json()
 
 
 def date_of(ts: Column) -> Column:

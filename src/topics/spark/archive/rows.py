@@ -1,9 +1,11 @@
 """Rows of one file of an archive, in the order of seqs and in bounded batches, whatever the file is.
 
 Compaction makes files of any size, so nobody holds one: row groups that have none of the wanted seqs are passed over,
-and a batch has `SPARK_BATCH_ROWS` rows at most, and about `SPARK_BATCH_BYTES`.
+and a batch has `SPARK_BATCH_ROWS` rows at most, and about `SPARK_BATCH_BYTES`. Tasks read so, too: nothing of Delta is
+imported here.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,8 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from topics import limits
+from topics.spark.archive.errors import ArchiveDiffers
+from topics.spark.archive.state import ArchivedFile
 
 COLUMNS = ("seq", "ts", "node", "tag", "meta", "data")
+
+
+def require_file(root: str, file: ArchivedFile) -> str:
+    """Its path. Raises `ArchiveDiffers` when it is missing or of another length; its pages have checksums."""
+    path = os.path.join(root, file.path)
+    if not os.path.exists(path):
+        raise ArchiveDiffers(path, "it is missing")
+    size = os.path.getsize(path)
+    if size != file.size_bytes:
+        raise ArchiveDiffers(path, f"{size} bytes where {file.size_bytes} are due")
+    return path
 
 
 def rows_of(

@@ -5,10 +5,17 @@ the same name on one server. Without ids, and for data that was restored twice a
 record is looked up: where it is still there, it has to be the same one.
 """
 
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_hexdigest
+
+from topics.spark.archive.errors import ArchiveOfAnotherServer
+from topics.spark.archive.rows import require_file, rows_of
+from topics.spark.archive.state import ArchiveState
 from topics.spark.log import Log
 from topics.spark.offsets import Gap, Position, SeqRange
-from topics.spark.pipelines.errors import ArchiveOfAnotherServer
-from topics.spark.pipelines.manifest import ArchiveState, digest_of
 
 
 def require_same_server(root: str, state: ArchiveState, log: Log) -> None:
@@ -30,13 +37,24 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
         raise ArchiveOfAnotherServer(root, name, f"epoch {cut.epoch}, and this one has {head.epoch}")
     if cut.to_seq > head.seq:
         raise ArchiveOfAnotherServer(root, name, f"archived up to seq {cut.to_seq}, and this one ends at {head.seq}")
-    if cut.last is None:
+    files = state.files_of(topic)
+    if not files:
         return
-    wanted = SeqRange(topic, head.epoch, cut.last.seq - 1, cut.last.seq)
+    last = files[-1].last_seq
+    wanted = SeqRange(topic, head.epoch, last - 1, last)
     for share in log.plan([wanted], 1, None):
         for found in log.read(share):
             if isinstance(found, Gap):
                 continue
             for seq, ts, _, _, data, _ in found.rows():
-                if seq == cut.last.seq and (ts, digest_of(data.encode())) != (cut.last.ts, cut.last.data_xxh3):
+                archived = _record_at(require_file(root, files[-1]), last)
+                if seq == last and (ts, xxh3_64_hexdigest(data.encode())) != archived:
                     raise ArchiveOfAnotherServer(root, name, f"seq {seq} is another record")
+
+
+@lru_cache(maxsize=1024)
+def _record_at(path: str, seq: int) -> tuple[int, str]:
+    """Time and digest of a record. Files never change, so what was found once is true for good."""
+    [batch] = rows_of(path, seq, seq, ("seq", "ts", "data"))
+    ts = pc.cast(pc.cast(batch.column("ts"), pa.timestamp("ms", "UTC")), pa.int64())[0].as_py()
+    return ts, xxh3_64_hexdigest(batch.column("data")[0].as_py().encode())

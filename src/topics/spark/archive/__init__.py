@@ -1,0 +1,1 @@
+"""An archive: a Delta table of records and one of losses. How it is read, written, and told from another one."""

@@ -1,0 +1,92 @@
+"""What can be wrong with an archive, one class per condition. All leave its last good state."""
+
+from topics.spark.errors import PipelineError
+
+
+class ArchiveInUse(PipelineError):
+    """Another job committed to this archive since this one read it, so nothing of its round was added. Run again."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory}: another job wrote to it meanwhile; nothing of this round was added, run again")
+
+
+class NotAnArchive(PipelineError):
+    """There is no table in the directory. Name one that `topics pipeline archive` has written."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory} is no archive: it has no table; name a directory that archive has written")
+
+
+class OldArchive(PipelineError):
+    """The archive was written before archives were Delta tables. Convert it once; its records stay where they are."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"{directory} is an archive of an older version: convert it with topics pipeline convert {directory}"
+        )
+
+
+class DirectoryNotEmpty(PipelineError):
+    """The target has files that no archive wrote. Nothing is ever written among them: name another directory."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        super().__init__(f"{directory} is not empty and no archive (it has {name}): name another directory")
+
+
+class ArchiveDamaged(PipelineError):
+    """The log of a table cannot be read. Restore its directory `_delta_log` from a copy; the records are untouched."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; restore it from a copy, or archive to another directory")
+
+
+class ArchiveDiffers(PipelineError):
+    """A file of the archive is not what was committed. Restore the file from a copy; `topics pipeline audit` checks
+    all of them."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} is not what was archived: {reason}; restore it from a copy")
+
+
+class ArchiveOfAnotherServer(PipelineError):
+    """The archive is of another server, or has another topic of this name: one that was deleted and made anew. Archive
+    to another directory, or name the server it is of."""
+
+    def __init__(self, directory: str, what: str, reason: str) -> None:
+        super().__init__(
+            f"{directory} is an archive of {what} ({reason}): archive to another directory, or name the server it is of"
+        )
+
+
+class TopicNotArchived(PipelineError):
+    """The archive has no such topic. The message names those it has."""
+
+    def __init__(self, directory: str, topic: str, known: list[str]) -> None:
+        names = ", ".join(known[:20]) or "none"
+        super().__init__(f'{directory} has no topic "{topic}"; its topics: {names}')
+
+
+class SchemaDoesNotFit(PipelineError):
+    """A record is not what the schema says. Nothing of this round was archived: give a schema that fits, `infer` or
+    `variant`, in a new directory."""
+
+    def __init__(self, topic: str, seq: int, schema: str) -> None:
+        super().__init__(
+            f'seq {seq} of topic "{topic}" does not fit the schema {schema}; nothing of this round was archived'
+        )
+
+
+class SchemaDiffers(PipelineError):
+    """An archive has one schema. Leave `--schema` out to go on with it, or archive to another directory."""
+
+    def __init__(self, directory: str, archived: str, given: str) -> None:
+        super().__init__(
+            f"{directory} has the columns {archived}, not {given}: leave the schema out, or name another directory"
+        )
+
+
+class TargetDiskFull(PipelineError):
+    """There was no room for what was to be written; it was removed again. Free space and run again."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"{directory}: no space left; free some and run again, the archive is as it was before")

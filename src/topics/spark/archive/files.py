@@ -1,0 +1,199 @@
+"""Parquet files of an archive: how Spark writes and reads them, and what they are checked for before they count.
+
+Every page has a checksum, which is looked at whenever the page is read, here and by `rows`. The footer has none: a
+file's length is compared with its table's, and a footer with a flipped bit is nearly always unreadable.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import reduce
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from topics.spark.archive import table
+from topics.spark.archive.columns import row_hash, table_schema
+from topics.spark.archive.rows import require_file
+from topics.spark.archive.state import ArchiveColumns, ArchivedFile, ArchiveState, WrittenFile
+
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Rows come in the order of seqs, and so of dates: a file for each date of a task is open, and nothing is sorted.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Spark's own reader of shredded variants fails where it may not generate code; and one layout suits every reader.
+    "spark.sql.variant.writeShredding.enabled": "false",
+    "spark.sql.variant.inferShreddingSchema": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
+CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """The same Spark with settings of our own: the caller's session stays as it is."""
+    session = spark.newSession()
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+@contextmanager
+def writing(root: str) -> Iterator[str]:
+    """A directory for the files of one commit; gone when the block ends. Raises `TargetDiskFull`."""
+    path = table.new_round(root)
+    try:
+        with table.room(root):
+            yield path
+    finally:
+        # Tasks of a job that was interrupted may still be writing; then `compact` does it.
+        with suppress(OSError):
+            shutil.rmtree(path)
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(path))
+
+
+def write_round(frame: DataFrame, path: str, partitions: Iterable[str] = table.PARTITIONS) -> None:
+    (
+        frame.write.partitionBy(*partitions)
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .option("parquet.page.write-checksum.enabled", "true")
+        .option("parquet.enable.dictionary", "true")
+        .parquet(path)
+    )
+
+
+def read_archive(
+    spark: SparkSession, root: str, topics: Iterable[str] | None = None, state: ArchiveState | None = None
+) -> DataFrame:
+    """An archive as a frame: `topic`, `date`, `seq`, `ts`, `node`, `tag`, `meta`, `data` and, if it has one, `value`.
+
+    What its table names, and nothing else: a job that is writing or was killed does not show.
+    """
+    state = state or table.load(root)
+    wanted = None if topics is None else set(topics)
+    files = [file for file in state.files if wanted is None or file.topic in wanted]
+    return read_files(own_session(spark), root, files, state.columns)
+
+
+def read_files(spark: SparkSession, root: str, files: Iterable[ArchivedFile], columns: ArchiveColumns) -> DataFrame:
+    """Raises `ArchiveDiffers` when one is missing or of another length; a page that was changed fails the query."""
+    schema = table_schema(columns)
+    paths = [require_file(root, file) for file in files]
+    if not paths:
+        return spark.createDataFrame([], schema)
+    reader = spark.read.schema(schema).options(**CHECKED).option("basePath", table.records_dir(root))
+    return reader.parquet(*paths).select(*schema.names)
+
+
+def one_file_each(
+    spark: SparkSession,
+    root: str,
+    groups: Sequence[Sequence[ArchivedFile]],
+    columns: ArchiveColumns,
+    keep: Column | None = None,
+) -> DataFrame:
+    """The rows of files, so that each group, of one topic and date, is one task's and becomes one file in the order of
+    seqs. Nothing is shuffled."""
+    parts = [read_files(spark, root, group, columns) for group in groups]
+    if keep is not None:
+        parts = [part.where(keep) for part in parts]
+    return reduce(DataFrame.unionByName, [part.coalesce(1).sortWithinPartitions("seq") for part in parts])
+
+
+def counted_rows(
+    spark: SparkSession, root: str, files: Sequence[ArchivedFile], columns: ArchiveColumns, wanted: Column
+) -> dict[str, int]:
+    """Of each file that has such rows, how many. By path, relative to the archive."""
+    if not files:
+        return {}
+    paths = [require_file(root, file) for file in files]
+    reader = spark.read.schema(table_schema(columns)).options(**CHECKED).option("basePath", table.records_dir(root))
+    found = reader.parquet(*paths).where(wanted).groupBy(F.col("_metadata.file_path").alias("path")).count().collect()
+    return {os.path.relpath(_local_path(row["path"]), os.path.abspath(root)): row["count"] for row in found}
+
+
+def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) -> list[WrittenFile]:
+    """Every file of a round read back, counted, hashed and synced, in parallel; in the order of topics and seqs."""
+    ordered = sorted(_parquet_files(round_dir))
+    if not ordered:
+        return []
+    rows = (
+        spark.read.schema(table_schema(columns))
+        .options(**CHECKED)
+        .option("basePath", round_dir)
+        .parquet(round_dir)
+        .groupBy("topic", F.col("date").cast("string").alias("date"), F.col("_metadata.file_path").alias("path"))
+        .agg(
+            F.count("*").alias("count"),
+            F.min("seq").alias("first_seq"),
+            F.max("seq").alias("last_seq"),
+            F.unix_millis(F.min("ts")).alias("first_ts"),
+            F.unix_millis(F.max("ts")).alias("last_ts"),
+            F.bit_xor(row_hash()).alias("rows_xor"),
+        )
+        .collect()
+    )
+    slices = min(len(ordered), 4 * spark.sparkContext.defaultParallelism)
+    sizes = dict(spark.sparkContext.parallelize(ordered, slices).map(synced_size).collect())
+    written = []
+    for row in rows:
+        path = _local_path(row["path"])
+        file = ArchivedFile(
+            path=table.records_path(row["topic"], row["date"], row["first_seq"], row["last_seq"], round_dir),
+            topic=row["topic"],
+            date=row["date"],
+            first_seq=row["first_seq"],
+            last_seq=row["last_seq"],
+            first_ts=row["first_ts"],
+            last_ts=row["last_ts"],
+            count=row["count"],
+            size_bytes=sizes[path],
+        )
+        written.append(WrittenFile(path, file, row["rows_xor"]))
+    return sorted(written, key=lambda entry: (entry.file.topic, entry.file.first_seq))
+
+
+def _local_path(uri: str) -> str:
+    """As Spark tells it: a URI, in which what is a path's own `%` is escaped once more."""
+    return f"/{unquote(uri.removeprefix('file:')).lstrip('/')}"
+
+
+def sums(spark: SparkSession, root: str, files: Iterable[ArchivedFile], columns: ArchiveColumns) -> tuple[int, int]:
+    """How many rows files have, and the exclusive or of their hashes."""
+    row = read_files(spark, root, files, columns).agg(F.count("*"), F.bit_xor(row_hash())).first()
+    assert row is not None
+    return row[0], row[1] or 0
+
+
+def rows_xor(files: Iterable[WrittenFile]) -> str:
+    """What a file with the rows of all of these would have."""
+    combined = 0
+    for written in files:
+        combined ^= written.rows_xor
+    return f"{combined & (1 << 64) - 1:016x}"
+
+
+def synced_size(path: str) -> tuple[str, int]:
+    """Runs in a task. The file is durable when this returns."""
+    # Hadoop's own checksums lie beside a file; those of the pages go with it.
+    directory, name = os.path.split(path)
+    with suppress(FileNotFoundError):
+        os.remove(os.path.join(directory, f".{name}.crc"))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return path, os.path.getsize(path)
+
+
+def _parquet_files(directory: str) -> Iterator[str]:
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            if name.endswith(".parquet") and not name.startswith("."):
+                yield os.path.join(parent, name)

@@ -1,0 +1,187 @@
+"""`forget`: records with a tag are deleted from a topic, and from an archive of it: the right to be forgotten.
+
+The order, and what a run that was killed leaves for the same command to finish:
+
+1. the records up to the head of now are deleted from the topic  → they are in the archive still
+2. the archive notes what is to be forgotten                     → an audit finds what is left of it
+3. files that have such records are written anew without them    → some are done: the others are found again
+4. files that no version may name any more are removed
+
+A job that read the records before they were deleted cannot commit them behind step 2: its version is not the newest any
+more. What this does not reach is listed in the summary.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from topics.clock import Clock, SystemClock
+from topics.model.names import is_topic_name
+from topics.model.tag_match import TagMatch, parse_match
+from topics.spark.archive import files as archive_files
+from topics.spark.archive import table
+from topics.spark.archive.errors import ArchiveDiffers, ArchiveOfAnotherServer, TopicNotArchived
+from topics.spark.archive.state import ArchivedFile, Forgotten
+from topics.spark.archive.table import ArchiveTable
+from topics.spark.errors import InvalidOption
+from topics.spark.options import Server
+from topics.spark.pipelines.progress import Progress, Silent
+
+FILES_PER_CORE = 4
+LEFT_OVER_HOURS = 1
+"""Files no commit names may be those of a job that is about to commit them; older ones are of one that was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSpec:
+    """`match`: a tag, or the beginning of tags with a `*` behind it."""
+
+    server: Server
+    topic: str
+    match: str
+    archive: str | None = None
+
+
+class ForgetSummary(Struct, frozen=True, kw_only=True):
+    """Of seqs up to `head_seq`. `deleted` records are gone from the topic, `forgotten` ones from the archive, by this
+    run; a run after it finds none. `still_on_disk` and `untouched` are for people."""
+
+    topic: str
+    match: str
+    url: str
+    head_seq: int
+    deleted: int
+    archive: str | None
+    archived_to: int | None
+    forgotten: int
+    files_rewritten: int
+    still_on_disk: tuple[str, ...]
+    untouched: tuple[str, ...]
+    elapsed_ms: int
+
+
+def check_spec(spec: ForgetSpec) -> TagMatch:
+    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, `TopicNotArchived`, `NotAnArchive` and
+    `ArchiveOfAnotherServer`."""
+    if not is_topic_name(spec.topic):
+        raise InvalidOption("topic", f"{spec.topic[:80]!r} is not a topic name")
+    match = parse_match(spec.match)
+    if match.is_prefix and not match.text:
+        raise InvalidOption("match", "would be every tag there is; delete the topic, or the archive, instead")
+    with spec.server.client() as client:
+        client.topic(spec.topic)
+        server_id = client.ready().server_id
+    if spec.archive is not None:
+        state = table.load(spec.archive)
+        if state.server_id and server_id and state.server_id != server_id:
+            reason = f"its id is {state.server_id}, and this one's is {server_id}"
+            raise ArchiveOfAnotherServer(spec.archive, "another server", reason)
+        if spec.topic not in state.topics:
+            raise TopicNotArchived(spec.archive, spec.topic, sorted(state.topics))
+    return match
+
+
+def forget(
+    spark: SparkSession, spec: ForgetSpec, progress: Progress | None = None, *, clock: Clock | None = None
+) -> ForgetSummary:
+    """Raises what `check_spec` does, `ArchiveInUse`, `ArchiveDiffers`, `TargetDiskFull`."""
+    match = check_spec(spec)
+    clock, progress = clock or SystemClock(), progress or Silent()
+    began_ns = clock.monotonic_ns()
+    with spec.server.client() as client:
+        head_seq = client.topic(spec.topic).head_seq
+        # Bounded: what is written from now on is not meant.
+        deleted = client.delete(spec.topic, before_seq=head_seq + 1, match=spec.match).deleted
+        dead_letter = client.topic(spec.topic).config.dead_letter
+        dests = [router.dest for router in client.routers(source=spec.topic)]
+    still = [f"{deleted:,} deleted records in segments of the server, until those segments go"] if deleted else []
+    found = _Found(None, 0, 0, ())
+    if spec.archive is not None:
+        found = _forget_archive(spark, spec.archive, spec.topic, match, head_seq, spec.match, progress, clock)
+    return ForgetSummary(
+        topic=spec.topic,
+        match=spec.match,
+        url=spec.server.url,
+        head_seq=head_seq,
+        deleted=deleted,
+        archive=spec.archive,
+        archived_to=found.archived_to,
+        forgotten=found.records,
+        files_rewritten=found.files,
+        still_on_disk=(*still, *found.still),
+        untouched=_untouched(spec, dests, dead_letter),
+        elapsed_ms=(clock.monotonic_ns() - began_ns) // 1_000_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    archived_to: int | None
+    records: int
+    files: int
+    still: tuple[str, ...]
+
+
+def _forget_archive(
+    spark: SparkSession,
+    root: str,
+    topic: str,
+    match: TagMatch,
+    head_seq: int,
+    text: str,
+    progress: Progress,
+    clock: Clock,
+) -> _Found:
+    session = archive_files.own_session(spark)
+    store = ArchiveTable(root, clock)
+    store.note_forgotten(Forgotten(topic, text, head_seq, clock.now_ms()))
+    candidates = store.state.files_of(topic, 1, head_seq)
+    matched = archive_files.counted_rows(session, root, candidates, store.state.columns, _gone(match, head_seq))
+    affected = [file for file in candidates if file.path in matched]
+    progress.begin("forgetting", sum(file.count for file in affected))
+    step = FILES_PER_CORE * session.sparkContext.defaultParallelism
+    for start in range(0, len(affected), step):
+        some = affected[start : start + step]
+        _rewrite(session, store, some, matched, _gone(match, head_seq))
+        progress.advance(sum(file.count for file in some))
+    progress.end()
+    store.vacuum(0, full=False)
+    store.vacuum(LEFT_OVER_HOURS)
+    still = [file.path for file in affected if os.path.exists(os.path.join(root, file.path))]
+    still += store.unnamed_files()
+    return _Found(store.state.topics[topic].to_seq, sum(matched.values()), len(affected), tuple(still))
+
+
+def _gone(match: TagMatch, head_seq: int) -> Column:
+    tag = F.col("tag")
+    fits = tag.startswith(match.text) if match.is_prefix else tag == F.lit(match.text)
+    return F.coalesce(fits, F.lit(False)) & (F.col("seq") <= head_seq)
+
+
+def _rewrite(
+    spark: SparkSession, store: ArchiveTable, some: Sequence[ArchivedFile], matched: Mapping[str, int], gone: Column
+) -> None:
+    root, columns = store.root, store.state.columns
+    with archive_files.writing(root) as round_dir:
+        archive_files.write_round(
+            archive_files.one_file_each(spark, root, [[file] for file in some], columns, ~gone), round_dir
+        )
+        written = archive_files.checked_files(spark, round_dir, columns)
+        due = sum(file.count - matched[file.path] for file in some)
+        found = sum(entry.file.count for entry in written)
+        if due != found:
+            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records where {due} are due")
+        with store.placing(written) as placed:
+            store.replace(placed, some, {"topics.job": "forget"}, data_change=True)
+
+
+def _untouched(spec: ForgetSpec, dests: Sequence[str], dead_letter: str | None) -> tuple[str, ...]:
+    """Where copies may be that nobody looked at."""
+    places = [f"copies by routers, in {dest}" for dest in sorted(set(dests))]
+    places += [] if dead_letter is None else [f"dead letters, in {dead_letter}"]
+    places += [] if spec.archive is not None else ["archives of the topic (--archive names one)"]
+    return (*places, "backups, exports, replays into other topics, and what consumers kept")
