@@ -3,7 +3,7 @@
     python scripts/reference_tables.py            # after a change of any of them
     python scripts/reference_tables.py --check    # exits with 1 if a table is not what the code says
 
-A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. What a setting means is written in its table and
+A table stands between `<!-- generated: NAME … -->` and `<!-- end -->`. What a setting means is written in its table and
 kept; a setting without a meaning is refused. Everything else comes from the code: names and defaults, the help texts of
 a real scrape, the docstrings of errors, the help of the command line.
 """
@@ -23,7 +23,7 @@ from topics.server.settings import describe_settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES = {"settings": "settings.md", "metrics": "metrics.md", "errors": "api.md", "commands": "cli.md"}
-BLOCK = "<!-- generated: {name} -->\n(?P<table>.*?)<!-- end -->"
+BLOCK = "<!-- generated: {name} [^>]*-->\n(?P<table>.*?)<!-- end -->"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| .*? \| (?P<meaning>.+) \|$", re.MULTILINE)
 # Defaults that are not the same everywhere, or not what the setting itself holds.
 DEFAULTS = {"TOPICS_WAL_SHARDS": "CPUs, at most 8", "TOPICS_LOG": "`info`"}

@@ -238,8 +238,8 @@ class Throttled(TopicsError):
 
 
 class StorageFailed(TopicsError):
-    """The disk refused a write or a sync: nothing more is written, reads go on. Free space or replace the
-    disk, then restart the server."""
+    """The disk refused a write or a sync: nothing more is written, and reads go on. `detail` has the file and the
+    reason. Repair or replace the disk, then restart the server."""
 
     code = "storage_failed"
     retry_after_s = 1
@@ -253,8 +253,9 @@ class TooManyOpenFiles(StorageFailed):
 
 
 class StorageFull(TopicsError):
-    """The disk has too little room left: nothing is broken, and nothing new is taken. Free space, or delete what is not
-    needed; writing goes on by itself. Reads, deletes and acks still work."""
+    """Extension. The disk has too little room left. Nothing is broken, but nothing new is taken; reads, deletes and
+    acks go on. Free space, or delete what is not needed: then writing goes on by itself. Clients wait for
+    `Retry-After`."""
 
     code = "storage_full"
     retry_after_s = limits.ROOM_RETRY_AFTER_S

@@ -82,7 +82,7 @@ def keys(environment: dict[str, str]) -> Finding:
 
 
 def data_directory(path: str) -> Iterator[Finding]:
-    """The directory of the data, or the nearest one above that is there: what would be made is made on its disk."""
+    """The data directory, or the nearest existing one above it: that is the disk it would be created on."""
     there = os.path.abspath(path)
     while not os.path.isdir(there) and there != os.path.dirname(there):
         there = os.path.dirname(there)
@@ -219,7 +219,7 @@ def _meminfo() -> int | None:
 
 
 def clock() -> Iterator[Finding]:
-    """Whether anybody sets this machine's clock. Records are stamped with it, and TTLs go by it."""
+    """Whether this machine's clock is synchronised. Records get their times from it, and TTLs depend on it."""
     import ctypes  # noqa: PLC0415
 
     adjtimex = getattr(ctypes.CDLL(None), "adjtimex", None)

@@ -45,7 +45,7 @@ def short_policy() -> "RetryPolicy":
 
 
 def connect_briefly(url: str | None = None) -> "Client":
-    """For who would rather have no answer than wait for one."""
+    """For callers that would rather have no answer than wait for one."""
     from topics.client.retries import RetryPolicy  # noqa: PLC0415
     from topics.client.sync_client import Client  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ KILL_S = 5.0
 
 
 class Done(Struct, kw_only=True):
-    """What became of a job. `exit_code` is below 0 for a signal; `again_ms` is when it comes again."""
+    """How a job ended. `exit_code` is below 0 for a signal; `again_ms` is when it comes again."""
 
     queue: str
     seq: int
@@ -145,7 +145,7 @@ class Crew(AsyncWorker[Any]):
 
 
 def _signal(process: asyncio.subprocess.Process, sign: signal.Signals) -> None:
-    """To the command and all it has started."""
+    """Signals the command and all it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, sign)
 

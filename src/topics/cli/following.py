@@ -32,7 +32,7 @@ def follow(
     *,
     caught_up: bool = False,
 ) -> None:
-    """Shows what happens until Ctrl-C, which is how it ends. A server that restarts is waited for, a minute long."""
+    """Shows what happens, until Ctrl-C. If the server restarts, waits for it for up to a minute."""
     options: WatchOptions = {"lenient": True, "caught_up": caught_up}
     if tag is not None:
         options["tag"] = tag
@@ -123,7 +123,7 @@ class Session:
 
 
 async def looked_up(client: AsyncClient, names: Sequence[str]) -> set[str]:
-    """The topics there are now of those named."""
+    """The topics that these names stand for right now."""
     found: set[str] = set()
     for name in names:
         if is_pattern(name):

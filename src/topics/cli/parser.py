@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Whoever has no commands of its own is the last to know a word: what it does not know, nobody does."""
+        """A parser without subcommands is the last to see a word: what it does not know is an error."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
             word = unknown[0]

@@ -73,7 +73,7 @@ class Progress:
 
 
 class CheckpointTimes(NamedTuple):
-    """Of the checkpoints this process has finished."""
+    """Times of the checkpoints that this process has finished."""
 
     finished: int = 0
     total_ms: int = 0
@@ -132,12 +132,12 @@ class Checkpointer:
 
     @property
     def has_listed(self) -> bool:
-        """Whether records are listed as deleted that the next checkpoint marks so in their files."""
+        """Whether some records are listed as deleted whose files the next checkpoint still has to mark."""
         return self._checkpoints is not None and self._checkpoints.has_listed
 
     @property
     def has_work(self) -> bool:
-        """Whether a checkpoint would change anything: what is idle costs nothing."""
+        """Whether a checkpoint would change anything. An idle server makes none."""
         return (
             self._state.has_changes
             or self._absorbed != self._lsns()
@@ -211,7 +211,7 @@ class Checkpointer:
     # The steps of a checkpoint
 
     def begin(self, *, clean: bool) -> Progress:
-        """Has the instant come as soon as nothing is in flight."""
+        """Begins the instant as soon as nothing is in flight."""
         progress = Progress(clean=clean)
         self._engine.forward_pending()
         self._engine.flow.when_quiet(lambda: self._begin(progress))
@@ -231,7 +231,7 @@ class Checkpointer:
         progress.captures.append(capture(topic, progress.flushed))
 
     def capture_some(self, progress: Progress, topics_max: int = limits.CAPTURED_TOPICS_MAX) -> bool:
-        """Captures for a moment; False when all are."""
+        """Captures topics for a moment; False when all are captured."""
         until_ns = self._clock.monotonic_ns() + limits.CAPTURE_SLICE_NS
         for _ in range(topics_max):
             if not self._state.capture_next():
@@ -278,7 +278,7 @@ class Checkpointer:
         self._wal_bytes_absorbed = progress.wal_bytes
 
     def give_up(self, progress: Progress, error: StorageError | StorageFailed) -> None:
-        """The disk refused: everything captured is still to be written."""
+        """The disk refused: everything captured still has to be written."""
         self.failures_total += 1
         self.last_failure = error
         give_back(progress.flushed)

@@ -24,8 +24,8 @@ class ColdFetches:
         self._failed: dict[Key, TopicsError] = {}  # of late
 
     def fetch(self, key: Key, job: Callable[[], SegmentReader]) -> NoReturn:
-        """Raises `Busy` with what to wait for. Who comes while a segment is fetched waits for the same fetch; who comes
-        soon after it could not be is told the same."""
+        """Raises `Busy` with what to wait for. Callers that come during a fetch wait for the same one; those that come
+        soon after a failed fetch get the same error."""
         if key in self._failed:
             raise self._failed[key].with_traceback(None)
         commit = self._under_way.get(key)

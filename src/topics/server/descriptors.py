@@ -15,7 +15,7 @@ log = logging.getLogger("topics.server")
 
 
 class Descriptors(NamedTuple):
-    """A bound for each of those who take some."""
+    """A bound for each user of descriptors."""
 
     connections_max: int = limits.CONNECTIONS_MAX
     backlog: int = limits.LISTEN_BACKLOG
@@ -32,8 +32,8 @@ ENOUGH = Descriptors()
 
 
 def share_out(descriptors: int) -> Descriptors:
-    """What everybody gets of so many: as much as there can be any use for, or a quarter for segments, an eighth for
-    connections that wait to be accepted, and the rest for connections, all behind the reserve."""
+    """Divides so many: everybody gets as many as they can use, or, after the reserve, a quarter goes to segments, an
+    eighth to connections that wait to be accepted, and the rest to connections."""
     wanted = ENOUGH
     if descriptors >= wanted.total:
         return wanted
@@ -50,7 +50,7 @@ def share_out(descriptors: int) -> Descriptors:
 
 
 def claim_descriptors() -> Descriptors:
-    """Raises the soft limit of this process as far as there is a use for it, and shares out what it has then."""
+    """Raises the soft limit of this process as far as it is of use, and divides what it has then."""
     wanted = ENOUGH.total
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Folds: when increments have outgrown their base, a thread makes a new one of them. Nobody waits for it."""
+"""Folds: when increments have outgrown their base, a thread folds them into a new one. Nobody waits for it."""
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +16,7 @@ class Folds:
         self.checkpoints: Checkpoints | None = None  # whose increments they are
 
     def fold_if_due(self, *, room_is_low: bool) -> None:
-        """Has the thread look; it may be busy with one already."""
+        """Tells the thread to look, unless it is already busy."""
         if self._under_way is None or self._under_way.done():
             self._under_way = self._worker.submit(self._look, room_is_low)
 

@@ -11,7 +11,7 @@ _OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
 
 
 def read_key_file(path: str) -> tuple[tuple[Key, ...], list[str]]:
-    """The keys, and what to warn of."""
+    """The keys, and what to warn about."""
     shown = f"TOPICS_API_KEYS_FILE={path}"
     try:
         mode = os.stat(path).st_mode

@@ -204,7 +204,7 @@ async def _count_refusals(server: Server) -> None:
 
 
 async def _expire_records(server: Server) -> None:
-    """Gives memory back for records whose TTL has passed in topics nobody touches."""
+    """Expires records in topics that nobody touches, and frees their memory."""
     told = ""
     while True:
         await asyncio.sleep(limits.EXPIRY_INTERVAL_S)

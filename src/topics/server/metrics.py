@@ -55,7 +55,7 @@ class LiveMetrics(NamedTuple):
 
 
 class ProcessMetrics(NamedTuple):
-    """How the process is; None is left out: the system does not tell, or it has not happened."""
+    """The state of the process. None is left out: the system does not tell, or it has not happened yet."""
 
     memory_bytes: int | None = None
     open_files: int | None = None
@@ -139,7 +139,7 @@ class ServerMetrics:
         return encode(snapshot)
 
     async def _families(self, prefixes: tuple[str, ...]) -> AsyncIterator[Family]:
-        """With others let in now and then."""
+        """Yields to others now and then."""
         for family in self._of_process(await self._leases_in_flight()):
             yield family
         for family in (*_process_families(self._process_metrics()), *_route_families(self._routes())):
@@ -252,7 +252,7 @@ _TOPIC_GAUGES = {
 
 
 class _CursorLags:
-    """Of the named cursors, as many as there is room for."""
+    """The lags of as many named cursors as there is room for."""
 
     def __init__(self) -> None:
         self._lag: list[tuple[str, Labels, Value]] = []

@@ -1,4 +1,4 @@
-"""Feeds the governor, and has done what its ladder says."""
+"""Feeds the governor, and carries out what its ladder says."""
 
 import asyncio
 

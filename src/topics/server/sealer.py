@@ -1,4 +1,4 @@
-"""Seals blocks: what takes no more records becomes a segment and leaves memory, as soon as a thread has written it.
+"""Seals blocks: one that takes no more records becomes a segment and leaves memory, as soon as a thread has written it.
 
 Waits for no checkpoint and for no other topic. Until a snapshot points to the segment, its records are in the log or in
 an earlier snapshot as well, so a crash at any point costs nothing but a file that the next start removes.
@@ -215,7 +215,7 @@ class Sealer:
             del state.full[topic]
 
     def _largest(self) -> Iterator[tuple[Topic, Block]]:
-        """Whatever counts for the budget can be sealed, so writers who wait for that are let in again."""
+        """The largest blocks that count for the budget. Sealing them lets waiting writers in again."""
         waiting = [(block, topic) for block, topic in self._state.large.items() if not block.sealing]
         for block, topic in nlargest(limits.SEAL_EARLY_MAX, waiting, key=lambda each: each[0].counted_bytes):
             if holds(topic, block) and not topic.log.is_resident(block):

@@ -53,7 +53,7 @@ class Replayed(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What a start has found. `lost_ranges` and the seqs in them are what it tells as lost for the first time."""
+    """What a start has found. `lost_ranges` and their seqs are what it reports as lost for the first time."""
 
     topics: int
     records: int
@@ -252,7 +252,7 @@ class Store:
         return checkpoints
 
     def restart(self, replayed: Replayed) -> None:
-        """Has the log say that there was a start, and what it found. It is durable before anybody is served."""
+        """Logs that there was a start, and what it found. That is durable before anybody is served."""
         self._engine.restart(replayed.restarts)
 
     def _found_lost(self, replayed: Replayed) -> list[int]:
@@ -268,7 +268,7 @@ class Store:
         return [size for size in sizes if size]
 
     def release(self) -> None:
-        """Another process may have the directory."""
+        """Releases the directory for another process."""
         self._heads.close()
         self._positions.close()
         while self._locks:
@@ -310,13 +310,13 @@ class Store:
         return max((shard.backlog_share for shard in self._journal.shards), default=0.0)
 
     def widen_commits(self, window_ms: float) -> None:
-        """Has each group commit wait so long for more."""
+        """Makes each group commit wait this long for more."""
         for shard in self._journal.shards:
             shard.commit_window_ns = int(window_ms * 1e6)
 
     @property
     def read_only_shards(self) -> list[tuple[str, DiskFailed]]:
-        """Those a failed disk has stopped, and what it said."""
+        """The shards that a failed disk has stopped, and its error."""
         shards = zip(shard_names(self._settings.wal_shards), self._journal.shards, strict=False)
         return [(name, shard.failure) for name, shard in shards if shard.failure is not None]
 
@@ -384,7 +384,7 @@ def _log_trouble(trouble: DiskFailed | NoRoom) -> None:
 
 @contextmanager
 def _usable(variable: str, path: str) -> Iterator[None]:
-    """Within it, an `OSError` says that the directory a setting names cannot be used."""
+    """Turns an `OSError` inside it into one that names the setting whose directory cannot be used."""
     try:
         yield
     except OSError as error:
