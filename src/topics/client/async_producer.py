@@ -3,11 +3,11 @@
 import asyncio
 import os
 from collections.abc import Generator, Mapping
+from math import inf
 from typing import Any
 
 from topics.client.caller import Caller
-from topics.client.errors import ProducerForked
-from topics.client.producing import Batch, Callback, Pending, call_back, record_text
+from topics.client.producing import Batch, Callback, Pending, ProducerShell, call_back, record_text
 
 
 class AsyncDelivery:
@@ -36,33 +36,14 @@ async def _until_done(batch: Batch) -> None:
         await batch.waiter.wait()
 
 
-class AsyncProducer:
+class AsyncProducer(ProducerShell):
     """Appends records in batches, each exactly once. For the tasks of one loop; after a fork it refuses to work."""
 
     def __init__(self, caller: Caller, pending: Pending) -> None:
-        self._caller = caller
-        self._pending = pending
-        self._process = os.getpid()
+        super().__init__(caller, pending)
         self._changed = asyncio.Event()  # for the task that sends
         self._room = asyncio.Condition()
         self._task = asyncio.get_running_loop().create_task(self._work(), name=f"producer {pending.name}")
-
-    def __repr__(self) -> str:
-        return f"AsyncProducer({self._pending.topic!r}, name={self._pending.name!r})"
-
-    @property
-    def name(self) -> str:
-        return self._pending.name
-
-    @property
-    def next_sequence(self) -> int:
-        """The number of the next record. When the producer is opened, the first number that it has not written yet."""
-        return self._pending.next_number
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many records are on their way."""
-        return self._pending.appended - self._pending.acknowledged
 
     async def append(
         self,
@@ -81,17 +62,12 @@ class AsyncProducer:
         text = record_text(data, tag, node, meta, delay_ms)
         pending = self._pending
         if os.getpid() != self._process:
-            raise ProducerForked("this producer belongs to the process before the fork; make one in each process")
+            self._refuse_fork()
         while not pending.has_room and pending.failure is None and not pending.closed:
             async with self._room:
                 await self._room.wait()
-        if pending.closed or pending.failure is not None:
-            pending.check()
-        now_ns = self._caller.clock.monotonic_ns() if pending.open is None else pending.open.opened_ns
-        batch, index = pending.add(text, sequence, now_ns)
-        if callback is not None:
-            batch.callbacks.append((index, callback))
-        if index == 0 or batch is not pending.open:  # the task has something to wait for, or to send
+        batch, index, news = self._add(text, sequence, callback)
+        if news:
             self._changed.set()
         return AsyncDelivery(batch, index)
 
@@ -130,27 +106,19 @@ class AsyncProducer:
 
     async def _next(self) -> Batch | None:
         """The batch to send; waits for it. None when the producer is closed and everything is written."""
-        pending = self._pending
-        while not pending.full:
+        while isinstance(due := self._due(), float | int):
             self._changed.clear()
-            left_s = pending.linger_left_s(self._caller.clock.monotonic_ns())
-            if left_s is None:
-                if pending.closed:
-                    return None
+            if due == inf:
                 await self._changed.wait()
-            elif left_s == 0:
-                pending.close_batch()
             else:
-                await self._linger(left_s)
-        return pending.full[0]
+                await self._linger(due)
+        return due
 
     async def _linger(self, left_s: float) -> None:
         """Until the open batch is old enough or, as `append` may have filled it, something has changed."""
         try:
             async with asyncio.timeout(left_s):
-                while not self._pending.full and not self._pending.closed:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 

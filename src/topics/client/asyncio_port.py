@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 
 from topics import limits
@@ -10,6 +9,7 @@ from topics.client.caller import Broken
 from topics.client.core import Address, Answer
 from topics.client.errors import ClientClosed, WrongLoop
 from topics.client.http1 import Malformed, ResponseReader
+from topics.client.idle_connections import IdleConnections
 from topics.clock import Clock
 
 
@@ -20,16 +20,12 @@ class AsyncioPort:
         self._address = address
         self._tls = tls
         self._clock = clock
-        self._connections_max = connections_max
-        self._idle: deque[AsyncConnection] = deque()
+        self._idle: IdleConnections[AsyncConnection] = IdleConnections(clock, connections_max)
         self._slots = asyncio.Semaphore(connections_max)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
 
     def close(self) -> None:
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._idle.close()
 
     async def exchange(self, request: bytes, timeout_s: float, *, fresh: bool, waits: bool) -> Answer:
         self._check()
@@ -59,11 +55,11 @@ class AsyncioPort:
             self._loop = loop
         if self._loop is not loop:
             raise WrongLoop("this AsyncClient belongs to another event loop; make one for each")
-        if self._closed:
+        if self._idle.closed:
             raise ClientClosed("this client was closed; make a new one")
 
     async def _exchange(self, request: bytes, timeout_s: float, fresh: bool) -> Answer:
-        connection = None if fresh else self._take_idle()
+        connection = None if fresh else self._idle.take()
         if connection is None:
             connection = await self._connect(timeout_s)
         try:
@@ -72,20 +68,8 @@ class AsyncioPort:
         except BaseException:
             connection.close()  # whatever comes over it now would be the answer to something else
             raise
-        if connection.reader.keep_alive and not self._closed and len(self._idle) < self._connections_max:
-            connection.idle_since_ns = self._clock.monotonic_ns()
-            self._idle.append(connection)
-        else:
-            connection.close()
+        self._idle.give(connection)
         return answer
-
-    def _take_idle(self) -> "AsyncConnection | None":
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable(self._clock.monotonic_ns()):
-                return connection
-            connection.close()
-        return None
 
     async def _connect(self, timeout_s: float) -> "AsyncConnection":
         address = self._address

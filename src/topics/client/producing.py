@@ -7,9 +7,11 @@ that the topic has already under its number is left out there, so no break, kill
 that trying again does not mend ends the producer: records behind a hole would be out of order.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypedDict
 from uuid import uuid4
 
@@ -21,7 +23,7 @@ from topics.client import calls
 from topics.client.caller import Caller
 from topics.client.calls import NewRecord
 from topics.client.core import Call
-from topics.client.errors import ProducerFailed
+from topics.client.errors import ProducerFailed, ProducerForked
 from topics.model.producer import Producer, check_producer_name
 from topics.wire.responses import WriteResponse
 
@@ -186,6 +188,61 @@ class Pending:
         for batch in given_up:
             batch.error, batch.done = self.failure, True
         return given_up
+
+
+class ProducerShell:
+    """What producers of both shells have."""
+
+    def __init__(self, caller: Caller, pending: Pending) -> None:
+        self._caller = caller
+        self._pending = pending
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._pending.topic!r}, name={self._pending.name!r})"
+
+    @property
+    def name(self) -> str:
+        return self._pending.name
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next record. When the producer is opened, the first number that it has not written yet."""
+        return self._pending.next_number
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many records are on their way."""
+        return self._pending.appended - self._pending.acknowledged
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise ProducerForked("this producer belongs to the process before the fork; make one in each process")
+
+    def _add(self, text: bytes, sequence: int | None, callback: Callback | None) -> tuple[Batch, int, bool]:
+        """The batch the record is in, its place there, and whether the sender has something new to wait for or to
+        send. Hot: the clock is read once a batch."""
+        pending = self._pending
+        if pending.closed or pending.failure is not None:
+            pending.check()
+        now_ns = self._caller.clock.monotonic_ns() if pending.open is None else pending.open.opened_ns
+        batch, index = pending.add(text, sequence, now_ns)
+        if callback is not None:
+            batch.callbacks.append((index, callback))
+        return batch, index, index == 0 or batch is not pending.open
+
+    def _due(self) -> Batch | float | None:
+        """The batch to send now; or how long the open one still waits for more (`inf`: there is none); None when the
+        producer is closed and everything is written."""
+        pending = self._pending
+        if not pending.full:
+            left_s = pending.linger_left_s(self._caller.clock.monotonic_ns())
+            if left_s is None:
+                return None if pending.closed else inf
+            if left_s > 0:
+                return left_s
+            pending.close_batch()
+        return pending.full[0]
 
 
 def call_back(batch: Batch) -> None:

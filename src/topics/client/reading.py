@@ -8,7 +8,7 @@ The place is kept here, not with the server, so that a broken connection or a re
 page is asked for from the same place. The epoch of the topic goes with it: the server tells when it is another one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from msgspec import Struct, defstruct
@@ -208,6 +208,40 @@ class Reading(Generic[Item_co]):
             raise LossMet(gap.topic, gap.first, gap.last, gap.reason)
         if self._losses == "yield":
             items.append(gap)
+
+
+class Taken(Generic[Item_co]):
+    """What iterators of both shells keep: the items that have come, and the last one handed out."""
+
+    def __init__(self, source: "Source[Item_co]") -> None:
+        self._source = source
+        self._items: Iterator[Item_co] = iter(())
+        self._last: Any = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration, also one that waits in another thread or task: as soon as its answer has come."""
+        self._source.close()
+        self._items = iter(())
+
+
+class TakenOfTopic(Taken[Item_co]):
+    """The same for one topic, where there is a place to tell and to commit."""
+
+    def __init__(self, reading: "Reading[Item_co]") -> None:
+        super().__init__(reading)
+        self._reading = reading
+
+    @property
+    def position(self) -> int | None:
+        """The seq of the last item, or the end of the range if that was a loss. None before the first."""
+        return self._reading.seq_of(self._last)
+
+    async def _commit(self) -> None:
+        if (seq := self.position) is not None:
+            await self._reading.commit(seq)
 
 
 def _milliseconds(moment: int | Moment | None) -> int | None:

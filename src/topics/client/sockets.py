@@ -5,13 +5,13 @@ import select
 import socket
 import ssl
 import threading
-from collections import deque
 
 from topics import limits
 from topics.client.caller import Broken
 from topics.client.core import Address, Answer
 from topics.client.errors import ClientClosed
 from topics.client.http1 import Malformed, ResponseReader
+from topics.client.idle_connections import IdleConnections
 from topics.clock import Clock
 
 RECEIVE_BYTES = 256 * 1024
@@ -30,15 +30,12 @@ class SocketPort:
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._idle: deque[Connection] = deque()
+        self._idle: IdleConnections[Connection] = IdleConnections(self._clock, self._connections_max)
         self._slots = threading.BoundedSemaphore(self._connections_max)
-        self._closed = False
 
     def close(self) -> None:
-        self._closed = True
         self._waiting.set()
-        while self._idle:
-            self._idle.pop().close()
+        self._idle.close()
 
     async def exchange(self, request: bytes, timeout_s: float, *, fresh: bool, waits: bool) -> Answer:
         self._check()
@@ -69,14 +66,13 @@ class SocketPort:
 
     def _check(self) -> None:
         if os.getpid() != self._process:
-            for connection in self._idle:
-                connection.close()  # the parent has its own copies of these
+            self._idle.close()  # the parent has its own copies of these
             self._begin()
-        if self._closed:
+        if self._idle.closed:
             raise ClientClosed("this client was closed; make a new one")
 
     def _exchange(self, request: bytes, timeout_s: float, fresh: bool) -> Answer:
-        connection = None if fresh else self._take_idle()
+        connection = None if fresh else self._idle.take()
         if connection is None:
             connection = self._connect(timeout_s)
         try:
@@ -85,22 +81,8 @@ class SocketPort:
         except BaseException:
             connection.close()  # whatever comes over it now would be the answer to something else
             raise
-        if connection.reader.keep_alive and not self._closed and len(self._idle) < self._connections_max:
-            connection.idle_since_ns = self._clock.monotonic_ns()
-            self._idle.append(connection)
-        else:
-            connection.close()
+        self._idle.give(connection)
         return answer
-
-    def _take_idle(self) -> "Connection | None":
-        while True:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return None
-            if connection.is_usable(self._clock.monotonic_ns()):
-                return connection
-            connection.close()
 
     def _connect(self, timeout_s: float) -> "Connection":
         address = self._address

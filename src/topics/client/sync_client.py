@@ -1,13 +1,11 @@
 """The blocking client. What it can ask is in `calls.py`, how it asks in `caller.py`; this is the shell."""
 
 import contextlib
-import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
-from topics import limits
 from topics.client import calls, core, steps
 from topics.client.caller import Caller, run
 from topics.client.calls import Pages
@@ -16,15 +14,13 @@ from topics.client.core import Call
 from topics.client.events import CaughtUp, Event, Gap, TopicDeleted
 from topics.client.producing import Options, ProducerOptions, open_pending
 from topics.client.reading import Losses, Place, Reading
-from topics.client.retries import RetryPolicy
-from topics.client.settings import ClientSettings
+from topics.client.shell import ClientShell
 from topics.client.sockets import SocketPort
 from topics.client.sync_items import Items, Reader
 from topics.client.sync_producer import Producer
 from topics.client.sync_worker import Jobs, Worker
 from topics.client.watching import Starts, Watching, WatchOptions
 from topics.client.working import WorkerOptions, Working
-from topics.clock import Clock, SystemClock
 from topics.wire.responses import ExportEnd, RecordReply
 
 if TYPE_CHECKING:
@@ -104,44 +100,14 @@ class BlockingSteps(Generic[P, T]):
         return method
 
 
-class Client:
+class Client(ClientShell):
     """A client for threads: any number may use it at once. An API key is sent but never shown.
 
     `timeout_s` bounds an attempt, `deadline_s` a call with all its retries. `url` and `api_key` default to
     TOPICS_URL and TOPICS_API_KEY.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeout_s: float = limits.CLIENT_TIMEOUT_S,
-        deadline_s: float = limits.CLIENT_RETRY_TOTAL_MS_MAX / 1000,
-        connections_max: int = limits.CLIENT_CONNECTIONS_MAX,
-        policy: RetryPolicy | None = None,
-        tls: ssl.SSLContext | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        settings = ClientSettings.of(
-            url,
-            api_key,
-            timeout_s=timeout_s,
-            deadline_s=deadline_s,
-            policy=policy,
-            connections_max=connections_max,
-            tls=tls,
-        )
-        self._settings = settings
-        self.url = settings.url
-        clock = clock or SystemClock()
-        self._port = SocketPort(settings.address, settings.tls, clock, connections_max)
-        self.caller = Caller(
-            self.url, settings.requests(), self._port, clock, policy=settings.policy, timeout_s=timeout_s
-        )
-
-    def __repr__(self) -> str:
-        return f"Client({self.url!r})"
+    PORT = SocketPort
 
     def __enter__(self) -> Self:
         return self

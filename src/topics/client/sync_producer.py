@@ -4,11 +4,11 @@ import atexit
 import os
 import threading
 from collections.abc import Mapping
+from math import inf
 from typing import Self
 
 from topics.client.caller import Caller, run
-from topics.client.errors import ProducerForked
-from topics.client.producing import Batch, Callback, Pending, call_back, record_text
+from topics.client.producing import Batch, Callback, Pending, ProducerShell, call_back, record_text
 
 
 class Delivery:
@@ -34,42 +34,22 @@ class Delivery:
         return self._batch.outcome(self._index)
 
 
-class Producer:
+class Producer(ProducerShell):
     """Appends records in batches, each exactly once. For any number of threads; after a fork it refuses to work."""
 
     def __init__(self, caller: Caller, pending: Pending) -> None:
-        self._caller = caller
-        self._pending = pending
-        self._process = os.getpid()
+        super().__init__(caller, pending)
         self._lock = threading.Lock()  # taken by itself where it is hot: through the condition it costs twice as much
         self._changed = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._work, name=f"producer {pending.name}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 
-    def __repr__(self) -> str:
-        return f"Producer({self._pending.topic!r}, name={self._pending.name!r})"
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
-
-    @property
-    def name(self) -> str:
-        return self._pending.name
-
-    @property
-    def next_sequence(self) -> int:
-        """The number of the next record. When the producer is opened, the first number that it has not written yet."""
-        return self._pending.next_number
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many records are on their way."""
-        pending = self._pending
-        return pending.appended - pending.acknowledged
 
     def append(
         self,
@@ -92,13 +72,8 @@ class Producer:
         with self._lock:
             if not pending.has_room:
                 changed.wait_for(lambda: pending.has_room or pending.failure is not None or pending.closed)
-            if pending.closed or pending.failure is not None:
-                pending.check()
-            now_ns = self._caller.clock.monotonic_ns() if pending.open is None else pending.open.opened_ns
-            batch, index = pending.add(text, sequence, now_ns)
-            if callback is not None:
-                batch.callbacks.append((index, callback))
-            if index == 0 or batch is not pending.open:  # the thread has something to wait for, or to send
+            batch, index, news = self._add(text, sequence, callback)
+            if news:
                 changed.notify_all()
         return Delivery(batch, index, changed)
 
@@ -129,10 +104,6 @@ class Producer:
         if self._pending.failure is not None:
             raise self._pending.failure
 
-    def _refuse_fork(self) -> None:
-        if os.getpid() != self._process:
-            raise ProducerForked("this producer belongs to the process before the fork; make one in each process")
-
     # The thread
 
     def _work(self) -> None:
@@ -154,19 +125,10 @@ class Producer:
 
     def _next(self) -> Batch | None:
         """The batch to send; waits for it. None when the producer is closed and everything is written."""
-        pending = self._pending
         with self._changed:
-            while not pending.full:
-                left_s = pending.linger_left_s(self._caller.clock.monotonic_ns())
-                if left_s is None:
-                    if pending.closed:
-                        return None
-                    self._changed.wait()
-                elif left_s == 0:
-                    pending.close_batch()
-                else:
-                    self._changed.wait(left_s)
-            return pending.full[0]
+            while isinstance(due := self._due(), float | int):
+                self._changed.wait(None if due == inf else due)
+            return due
 
     def _settle_failed(self, error: BaseException) -> None:
         with self._changed:

@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from topics import limits
-from topics.client.caller import Broken, run
-from topics.client.conversing import Conversation, refused_handshake
+from topics.client.caller import run
+from topics.client.conversing import Conversation
 from topics.client.settings import ClientSettings
 from topics.client.sync_items import Items
 from topics.client.watching import Starts
+from topics.client.websocket import breaking, connect_options
 from topics.wire.responses import WriteResponse
 
 
@@ -20,16 +19,12 @@ class BlockingSocket:
         self._connection = connection
 
     async def send(self, text: bytes) -> None:
-        try:
+        with breaking(sent=True):
             self._connection.send(text, text=True)
-        except (OSError, WebSocketException) as error:
-            raise Broken(str(error), sent=True) from None
 
     async def receive(self) -> bytes:
-        try:
+        with breaking(sent=True):
             text: Any = self._connection.recv(decode=False)
-        except (OSError, WebSocketException) as error:
-            raise Broken(str(error), sent=True) from None
         return bytes(text)
 
     def close(self) -> None:
@@ -37,22 +32,8 @@ class BlockingSocket:
 
 
 async def connecting(settings: ClientSettings) -> BlockingSocket:
-    try:
-        connection: Any = connect(
-            settings.websocket_url,
-            additional_headers=settings.websocket_headers,
-            ssl=settings.tls,
-            compression=None,
-            proxy=None,
-            open_timeout=settings.timeout_s,
-            close_timeout=limits.CLIENT_SESSION_CLOSE_S,
-            max_size=limits.CLIENT_LINE_BYTES_MAX,
-            legacy=True,
-        )
-    except InvalidStatus as refused:
-        raise refused_handshake(refused.response) from None
-    except (OSError, WebSocketException) as error:
-        raise Broken(str(error) or type(error).__name__, sent=False) from None
+    with breaking(sent=False):
+        connection: Any = connect(**connect_options(settings), legacy=True)
     return BlockingSocket(connection)
 
 

@@ -6,7 +6,7 @@ import { feed, onFeed } from "./feed.js";
 import { lines } from "./chart.js";
 
 const of = (name) => (sample) => sample[name];
-const atMost = (value) => `≤ ${duration(value / 1000)}`; // the end of a bucket
+const atMost = (us) => `≤ ${us < 1000 ? `${Math.round(us)} µs` : duration(us / 1000)}`; // the end of a bucket
 
 const CHARTS = [
   ["Records written", [["records/s", "a", "records"]], rate],
