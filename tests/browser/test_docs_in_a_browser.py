@@ -14,7 +14,7 @@ AXE = (Path(__file__).parent / "axe.min.js").read_text()
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[RunningServer]:
     """The page needs no key where the API does."""
-    with server(TOPICS_API_KEYS="s3cret") as running:
+    with server(api_keys="s3cret") as running:
         yield running
 
 

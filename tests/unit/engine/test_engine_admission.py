@@ -117,9 +117,16 @@ def test_meta_may_have_exactly_its_maximum_of_keys() -> None:
     assert refused_field(record(meta=too_many)) == "records[0].meta"
 
 
-@pytest.mark.parametrize("meta", [b"[]", b'"x"', b"7", b"true", b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"])
+@pytest.mark.parametrize("meta", [b"[]", b'"x"', b"7", b"true"])
 def test_meta_is_an_object(meta: bytes) -> None:
     assert refused_field(record(meta=meta)) == "records[0].meta"
+
+
+def test_meta_that_is_nested_deeper_than_python_goes_is_refused() -> None:
+    """From Python 3.13 on that is deeper than the bytes of a meta usually allow."""
+    depth = 200_000
+    deep = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    assert refused_field(record(meta=deep), bounds=WriteLimits(meta_bytes_max=len(deep))) == "records[0].meta"
 
 
 @pytest.mark.parametrize(
