@@ -88,6 +88,10 @@ class AnyBlock(Protocol):
         """The bytes a live position holds."""
         ...
 
+    def size_of(self, positions: Sequence[int]) -> int:
+        """The bytes these positions, which ascend, hold together as long as they are live."""
+        ...
+
     def first_live(self, start: int) -> int:
         """The first live position from `start` on, or len(self)."""
         ...
@@ -279,6 +283,9 @@ class Block:
 
     def size(self, position: int) -> int:
         return self.sizes[position]
+
+    def size_of(self, positions: Sequence[int]) -> int:
+        return sum(map(self.sizes.__getitem__, positions))
 
     def first_live(self, start: int) -> int:
         fragments = self.fragments

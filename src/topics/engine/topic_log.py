@@ -249,9 +249,10 @@ class TopicLog:
         before = self.count
         for block, found in self.by_block(seqs):
             first_seq = block.first_seq
-            for seq in found:
-                if block.is_live(seq - first_seq):
-                    self._kill(block, seq - first_seq, deleted=True)
+            positions = [seq - first_seq for seq in sorted(set(found))]
+            count, size = block.kill_all(positions, block.size_of(positions))
+            self.count -= count
+            self.bytes -= size
         self._advance()
         return before - self.count
 

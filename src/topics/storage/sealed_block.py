@@ -115,6 +115,12 @@ class SealedBlock(_StoredBlock):
     def size(self, position: int) -> int:
         return self._reader().record_bytes(position)
 
+    def size_of(self, positions: Sequence[int]) -> int:
+        """Hot: once per ack. Neighbours lie one behind the other: the index says where the first begins and the last
+        ends."""
+        reader = self._reader()
+        return sum(reader.bytes_between(start, stop) for start, stop in _runs(positions))
+
     def first_live(self, start: int) -> int:
         position = self._bits().find(1, start)
         return self._count if position < 0 else position
@@ -257,6 +263,9 @@ class ClearedBlock(_StoredBlock):
         return self.last_ts
 
     def size(self, position: int) -> int:
+        return 0
+
+    def size_of(self, positions: Sequence[int]) -> int:
         return 0
 
     def first_live(self, start: int) -> int:

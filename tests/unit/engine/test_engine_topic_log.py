@@ -498,3 +498,13 @@ def test_without_records_only_times_that_may_be_lost_are_before_the_head() -> No
     evict(log, 1, 0)
     log.delete_before(3)
     assert [log_reading.cursor_at(log, ts) for ts in (5, 10, 11)] == [0, 0, 2]
+
+
+def test_records_deleted_by_their_seqs_go_once_in_whatever_order_they_are_named() -> None:
+    log = log_of(6)
+    size = log.bytes // 6
+    assert log.delete_seqs([5, 2, 5, 4, 99]) == 3
+    assert live(log) == [1, 3, 6]
+    assert (log.count, log.bytes) == (3, 3 * size)
+    assert log.delete_seqs([4, 2, 1]) == 1
+    assert (log.count, log.bytes, log.earliest_seq) == (2, 2 * size, 3)

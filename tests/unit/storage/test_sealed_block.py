@@ -1,7 +1,7 @@
 """A block in a sealed segment answers as the block in memory it was made from."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from sealed_segments import COLD, FIRST_SEQ, FRAGMENTS, RECORDS, TOPIC_ID, reader_of, seal, segments_of
@@ -73,6 +73,24 @@ def shown(block: AnyBlock, options: ReadOptions = OPTIONS, start: int = 0, size:
 
 def test_it_shows_the_records_as_they_were_written() -> None:
     assert shown(sealed()) == FRAGMENTS
+
+
+@pytest.mark.parametrize("dead", [[], [0], [4], [1, 2], [0, 2, 4], [1, 3, 4], [0, 1, 2, 3]])
+@pytest.mark.parametrize("before", [[], [1], [3, 4]])
+@pytest.mark.parametrize("block", [sealed, in_memory])
+def test_records_deleted_together_are_as_gone_as_one_by_one(
+    block: Callable[[], AnyBlock], before: list[int], dead: list[int]
+) -> None:
+    together, single = block(), block()
+    for position in before:
+        together.kill(position, deleted=True)
+        single.kill(position, deleted=True)
+    still = [position for position in dead if position not in before]
+    size = sum(single.kill(position, deleted=True) for position in still)
+    assert together.kill_all(dead, together.size_of(dead)) == (len(still), size)
+    assert shown(together) == shown(single)
+    assert (together.live_count, together.live_bytes) == (single.live_count, single.live_bytes)
+    assert together.unflagged == single.unflagged
 
 
 @pytest.mark.parametrize("dead", [[], [0], [4], [1, 2], [0, 2, 4], [0, 1, 2, 3]])
