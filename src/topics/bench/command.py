@@ -15,6 +15,11 @@ from types import FrameType
 from typing import TextIO
 
 from topics.bench.comparison import WorkloadResult, compare
+from topics.bench.curve_measurement import ALL_CURVES, SCALE_CURVES, CurveSettings
+from topics.bench.curve_measurement import RECORDS_MAX as CURVE_RECORDS_MAX
+from topics.bench.curve_measurement import TOPICS_MAX as CURVE_TOPICS_MAX
+from topics.bench.curve_picture import keep_curve
+from topics.bench.curves import Curve, render_curves
 from topics.bench.errors import BenchError
 from topics.bench.live_workload import MediaRoom
 from topics.bench.marks import Key, lines_of, read_earlier, render_marks
@@ -102,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topics", type=_count(TOPICS_MAX), metavar="N", help="topics of the scale measurement (100000)"
     )
+    parser.add_argument(
+        "--curves",
+        type=Path,
+        metavar="DIR",
+        help="instead: measure cost over size, and keep numbers and pictures there; all, or those of scale",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 when a ratio or latency misses its mark or a caveat applies"
@@ -111,6 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measures, prints the report, and gives the exit status."""
     progress = ProgressLine(sys.stderr)
+    if args.curves is not None:
+        return _draw_curves(args, progress)
     settings = LoadSettings(args.connections, args.seconds, args.warm_up, args.requests)
     room = MediaRoom(args.participants, args.packets)
     results: list[WorkloadResult] = []
@@ -156,6 +169,33 @@ def run(args: argparse.Namespace) -> int:
     elif status == 130:
         print("bench: interrupted before the first workload was complete", file=sys.stderr)
     return status or _verdict(results, measured, check=args.check)
+
+
+def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
+    """Each curve is kept as soon as it is measured."""
+    measures = {EVERYTHING: ALL_CURVES, "scale": SCALE_CURVES}.get(args.workload)
+    if measures is None:
+        print(f"bench: --curves draws all of them, or those of scale, and none of {args.workload}", file=sys.stderr)
+        return 2
+    settings = CurveSettings(
+        args.durability, args.seconds, args.topics or CURVE_TOPICS_MAX, args.records or CURVE_RECORDS_MAX
+    )
+    curves: list[Curve] = []
+    try:
+        args.curves.mkdir(parents=True, exist_ok=True)
+        with _interrupt_on_terminate():
+            for measure in measures:
+                curves.append(measure(settings, progress.show))
+                keep_curve(args.curves, curves[-1])
+    except KeyboardInterrupt:
+        return 130
+    except (BenchError, OSError) as problem:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+    finally:
+        progress.clear()
+        print(render_curves(curves), end="")
+    return 0
 
 
 class ProgressLine:

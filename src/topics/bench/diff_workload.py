@@ -56,7 +56,7 @@ class DiffWorkload(ClosedLoop):
         if target.kind is TargetKind.REDIS:
             after = b"(%d-0" % from_seq
             return encode_command(b"XRANGE", self.topic.encode("ascii"), after, b"+", b"COUNT", b"%d" % READ_RECORDS)
-        body = _diff_body(from_seq)
+        body = diff_body(from_seq)
         return render_request("POST", f"/v0/topics/{self.topic}/diff", body, host=target.host, api_key=target.api_key)
 
     def _from_seq(self, number: int) -> int:
@@ -68,7 +68,7 @@ class DiffWorkload(ClosedLoop):
             fill(control, [self.topic], 0, PRELOADED_RECORDS)
             for number in (0, self.script_length - 1):
                 from_seq = self._from_seq(number)
-                content = control.call("POST", f"/v0/topics/{self.topic}/diff", _diff_body(from_seq))
+                content = control.call("POST", f"/v0/topics/{self.topic}/diff", diff_body(from_seq))
                 reply = msgspec.json.decode(content, type=_DiffReply)
                 count = len(reply.records)
                 if count != READ_RECORDS or reply.next_from_seq != from_seq + READ_RECORDS:
@@ -82,8 +82,8 @@ class DiffWorkload(ClosedLoop):
                 raise BenchError(f"{target.name}: the preloaded stream is not {PRELOADED_RECORDS} long")
 
 
-def _diff_body(from_seq: int) -> bytes:
-    # Tags included: an XRANGE entry carries all its fields, too.
+def diff_body(from_seq: int) -> bytes:
+    """A read from there. Tags included: an XRANGE entry carries all its fields, too."""
     return b'{"from_seq":%d,"limit":%d,"include_tags":true}' % (from_seq, READ_RECORDS)
 
 

@@ -199,7 +199,7 @@ def _server(sources: Path) -> Iterator[tuple[OwnProcess, Path]]:
 
 def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
     """Each topic is made by its first write. Several servers take turns."""
-    names = [f"bench-scale-{number:06d}" for number in range(topics)]
+    names = topic_names(topics)
     settings = LoadSettings(CONNECTIONS, MAKE_S_MAX, warm_up_s=0.05)
     plans = [
         ManyTopicsPlan(
@@ -212,6 +212,16 @@ def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
         if sample.errors:
             raise BenchError(f"{name}: topics could not be made: {sample.first_error}")
     return made
+
+
+def make_topics(topics: int, server: OwnProcess) -> list[str]:
+    """Topics with a record each, at full speed; their names."""
+    _make(topics, {"topics": server})
+    return topic_names(topics)
+
+
+def topic_names(topics: int) -> list[str]:
+    return [f"bench-scale-{number:06d}" for number in range(topics)]
 
 
 def _idle_cpu(server: OwnProcess) -> float:

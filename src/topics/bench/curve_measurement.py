@@ -1,0 +1,222 @@
+"""Measures the curves: the same work at sizes from small to large, each point on a server of its own.
+
+Most lines are of the processor time of the server, which other work on the machine touches least.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from topics.bench.child_process import cpu_ns
+from topics.bench.curves import Curve, Line
+from topics.bench.diff_workload import diff_body
+from topics.bench.errors import BenchError
+from topics.bench.http1 import render_request
+from topics.bench.live_workload import FanoutWorkload
+from topics.bench.measurement import Progress
+from topics.bench.own_process import OwnProcess, server_on
+from topics.bench.plan import AnyPlan, CirclePlan, LoadSettings, ManyTopicsPlan, run_load
+from topics.bench.records import fill, write_body
+from topics.bench.samples import Sample
+from topics.bench.scale_measurement import READY_S_MAX, STOP_S_MAX, make_topics
+from topics.bench.targets import Target, target_of
+
+TOPICS_MAX = 100_000
+RECORDS_MAX = 10_000_000
+WATCHERS = (1, 10, 100, 1000, 2000)
+PAYLOAD_BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
+BATCH_RECORDS = (1, 10, 100, 1000, 10_000)
+CONNECTIONS = (1, 4, 16, 64, 256)
+TOPIC = "bench-curve"
+SCRIPT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSettings:
+    """How far each curve goes, and how long a point is pressed on."""
+
+    durability: str
+    seconds: float
+    topics_max: int = TOPICS_MAX
+    records_max: int = RECORDS_MAX
+    watchers: Sequence[int] = WATCHERS
+
+
+Measure = Callable[[CurveSettings, Progress], Curve]
+
+
+def decades(low: int, high: int) -> list[int]:
+    """`low`, ten times that and so on, and `high` at last."""
+    sizes = [low]
+    while sizes[-1] * 10 < high:
+        sizes.append(sizes[-1] * 10)
+    return sizes if low >= high else [*sizes, high]
+
+
+def over_topics(settings: CurveSettings, progress: Progress) -> Curve:
+    sizes = decades(10, settings.topics_max)
+    writes: list[float] = []
+    starts: list[float] = []
+    for topics in sizes:
+        progress(f"curves: {topics} topics")
+        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
+            directory = Path(name)
+            with server_on(directory) as server:
+                names = make_topics(topics, server)
+                plan = ManyTopicsPlan(
+                    target=target_of(server), settings=_load(settings), topics=names, records_per_request=1
+                )
+                writes.append(_cpu(_pressed(plan)))
+                server.stop(STOP_S_MAX)
+            with server_on(directory, ready_s_max=READY_S_MAX) as server:
+                starts.append(_start_cpu_ms(server))
+    lines = (
+        Line("CPU of a single write, to all topics in turn", "µs", tuple(zip(sizes, writes, strict=True))),
+        Line("CPU of a start after a clean stop", "ms", tuple(zip(sizes, starts, strict=True))),
+    )
+    return Curve("topics", "topics", lines)
+
+
+def over_records(settings: CurveSettings, progress: Progress) -> Curve:
+    sizes = decades(10_000, settings.records_max)
+    reads: list[float] = []
+    starts: list[float] = []
+    for records in sizes:
+        progress(f"curves: {records} records in one topic")
+        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
+            directory = Path(name)
+            with server_on(directory) as server:
+                with server.control() as control:
+                    control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
+                    fill(control, [TOPIC], 0, records)
+                server.kill()
+            with server_on(directory, ready_s_max=READY_S_MAX) as server:
+                starts.append(_start_cpu_ms(server))
+                target = target_of(server)
+                cursors = [records * part // SCRIPT for part in range(SCRIPT)]
+                scripts = [
+                    [_post(target, "/diff", diff_body(cursor)) for cursor in cursors[at:] + cursors[:at]]
+                    for at in range(SCRIPT)
+                ]
+                reads.append(_cpu(_pressed(_circle(target, settings, scripts, 1))))
+    lines = (
+        Line("CPU of a read of 1000 records, anywhere", "µs", tuple(zip(sizes, reads, strict=True))),
+        Line("CPU of a start after a kill", "ms", tuple(zip(sizes, starts, strict=True))),
+    )
+    return Curve("records", "records in a topic", lines)
+
+
+def over_watchers(settings: CurveSettings, progress: Progress) -> Curve:
+    samples: list[Sample] = []
+    with _server() as server:
+        for watchers in settings.watchers:
+            progress(f"curves: {watchers} watchers")
+            workload = FanoutWorkload(settings.durability, watchers)
+            (sample,) = workload.run_round([target_of(server)], _load(settings))
+            samples.append(_without_errors(sample))
+    p50 = tuple((size, each.p50_ms) for size, each in zip(settings.watchers, samples, strict=True))
+    cpu = tuple((size, _cpu(each)) for size, each in zip(settings.watchers, samples, strict=True))
+    lines = (Line("p50 from a write to its delivery", "ms", p50), Line("CPU of one delivery", "µs", cpu))
+    return Curve("watchers", "watchers of a topic", lines)
+
+
+def over_payload(settings: CurveSettings, progress: Progress) -> Curve:
+    samples: list[Sample] = []
+    with _server() as server:
+        for size in PAYLOAD_BYTES:
+            progress(f"curves: records of {size} bytes")
+            body = b'{"records":[{"data":"%b"}]}' % (b"x" * (size - 2))
+            samples.append(_written(server, settings, body, 1))
+    return Curve("payload", "bytes of a record", _write_lines(PAYLOAD_BYTES, samples, "write"))
+
+
+def over_batch(settings: CurveSettings, progress: Progress) -> Curve:
+    samples: list[Sample] = []
+    with _server() as server:
+        for records in BATCH_RECORDS:
+            progress(f"curves: batches of {records}")
+            samples.append(_written(server, settings, write_body(0, records), records))
+    cpu = tuple((size, _cpu(each)) for size, each in zip(BATCH_RECORDS, samples, strict=True))
+    p50 = tuple((size, each.p50_ms) for size, each in zip(BATCH_RECORDS, samples, strict=True))
+    lines = (Line("CPU of a record", "µs", cpu), Line("p50 of a batch", "ms", p50))
+    return Curve("batch", "records in a write", lines)
+
+
+def over_connections(settings: CurveSettings, progress: Progress) -> Curve:
+    samples: list[Sample] = []
+    with _server() as server:
+        for connections in CONNECTIONS:
+            progress(f"curves: {connections} connections")
+            samples.append(_written(server, settings, write_body(0, 1), 1, connections))
+    return Curve("connections", "connections that write single records", _write_lines(CONNECTIONS, samples, "write"))
+
+
+SCALE_CURVES: tuple[Measure, ...] = (over_topics, over_records, over_watchers, over_payload)
+ALL_CURVES: tuple[Measure, ...] = (*SCALE_CURVES, over_batch, over_connections)
+
+
+@contextmanager
+def _server() -> Iterator[OwnProcess]:
+    with tempfile.TemporaryDirectory(prefix="topics-bench-") as name, server_on(Path(name)) as server:
+        yield server
+
+
+def _written(server: OwnProcess, settings: CurveSettings, body: bytes, records: int, connections: int = 16) -> Sample:
+    """The same write again and again, into a topic that is new and gone afterwards."""
+    target = target_of(server)
+    with server.control() as control:
+        control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
+        try:
+            request = _post(target, "?return_seqs=false", body)
+            return _pressed(_circle(target, settings, [[request]] * connections, records))
+        finally:
+            control.call("DELETE", f"/v0/topics/{TOPIC}")
+
+
+def _circle(target: Target, settings: CurveSettings, scripts: Sequence[Sequence[bytes]], records: int) -> CirclePlan:
+    load = _load(settings, len(scripts))
+    return CirclePlan(target=target, settings=load, scripts=scripts, lines_per_reply=0, records_per_request=records)
+
+
+def _post(target: Target, rest: str, body: bytes) -> bytes:
+    return render_request("POST", f"/v0/topics/{TOPIC}{rest}", body, host=target.host)
+
+
+def _load(settings: CurveSettings, connections: int = 16) -> LoadSettings:
+    return LoadSettings(connections, settings.seconds)
+
+
+def _config(settings: CurveSettings) -> bytes:
+    return b'{"durability":"%b"}' % settings.durability.encode("ascii")
+
+
+def _pressed(plan: AnyPlan) -> Sample:
+    (sample,) = run_load([plan])
+    return _without_errors(sample)
+
+
+def _without_errors(sample: Sample) -> Sample:
+    if sample.errors:
+        raise BenchError(f"a point of a curve has errors: {sample.first_error}")
+    return sample
+
+
+def _cpu(sample: Sample) -> float:
+    if sample.cpu_us_per_record is None:
+        raise BenchError("the processor time of a process cannot be told here")
+    return sample.cpu_us_per_record
+
+
+def _start_cpu_ms(server: OwnProcess) -> float:
+    spent = cpu_ns(server.process.pid)
+    if spent is None:
+        raise BenchError("the processor time of a process cannot be told here")
+    return spent / 1e6
+
+
+def _write_lines(sizes: Sequence[int], samples: Sequence[Sample], what: str) -> tuple[Line, ...]:
+    cpu = tuple((size, _cpu(each)) for size, each in zip(sizes, samples, strict=True))
+    p50 = tuple((size, each.p50_ms) for size, each in zip(sizes, samples, strict=True))
+    return (Line(f"CPU of a {what}", "µs", cpu), Line(f"p50 of a {what}", "ms", p50))
