@@ -4,8 +4,8 @@
 
 The server has so many topics with a record each. Then, all at once and until the time is up: batches go into one hot
 topic that keeps its last records by `before_seq`, watchers follow it with long polls, single writes go to the others,
-and some of the others are deleted and made again. Every ten seconds a line is printed; the last one says by how much the
-memory of the second half differs from that of the first, and how long a clean stop right after the load took. Exits
+and some of the others are deleted and made again. Every ten seconds a line is printed; the last one says by how much
+the memory of the second half differs from that of the first, and how long a clean stop right after it took. Exits
 with 1 when memory grew by more than a fifth, a writer or a watcher failed, or the stop took longer than a supervisor
 waits.
 """

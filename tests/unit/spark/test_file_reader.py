@@ -1,6 +1,7 @@
 """A topic reads from files as it does from its server, whatever happened to it."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.spark import file_log
 from topics.spark.file_log import FileLog
-from topics.spark.file_partition import InlinePiece, OutOfRange, SegmentPiece, WalPiece
+from topics.spark.file_partition import InlinePiece, OutOfRange, SegmentPiece, TailPiece, WalPiece
 from topics.spark.offsets import Gap
 from topics.storage.backup import back_up
 from topics.storage.errors import ColdTierUnknown, CorruptFile, NoDataDirectory
@@ -90,6 +91,29 @@ def test_many_logged_records_are_read_from_the_wal_files(tmp_path: Path, monkeyp
     assert len({piece.path for part in partitions for piece in part.pieces if isinstance(piece, WalPiece)}) > 2
     assert_as_served(server, log)
     assert_as_served(server, log, max_records=7)
+
+
+@pytest.mark.parametrize(("checkpoints_after", "parts"), [({2}, 1), ({1, 2}, 1), ({0, 1, 2}, 2)])
+def test_a_large_tail_is_read_from_the_snapshots_that_hold_it(
+    tmp_path: Path, checkpoints_after: set[int], parts: int
+) -> None:
+    """One part, or one in a base and what came since in an increment."""
+    server = started(tmp_path, wal_file_bytes=1 << 20)
+    large = [NewRecord(Raw(b'"%b"' % (b"x" * (file_log.INLINE_BYTES_MAX // 2))), tag=f"tag.{n}") for n in range(3)]
+    for number, record in enumerate(large):
+        write_each(server, [record], FSYNC)
+        if number in checkpoints_after:
+            server.checkpoint()
+    server.delete_records("orders", match="tag.1")
+    log = files(tmp_path)
+    (partition,) = log.partitions("orders", 1, 3)
+    (piece,) = partition.pieces
+    assert isinstance(piece, TailPiece)
+    assert len(piece.places) == parts
+    assert len(pickle.dumps(partition)) < file_log.INLINE_BYTES_MAX, "its records are not sent along"
+    assert read_topic(log, "orders").seqs == [1, 3]
+    assert_as_served(server, log)
+    assert_as_served(server, log, max_records=1)
 
 
 def test_deleted_records_are_left_out_before_and_after_their_bytes_are_set(tmp_path: Path) -> None:
