@@ -4,7 +4,7 @@ Each line is drawn relative to its own smallest cost, so that lines of different
 the cost in its unit.
 """
 
-from math import ceil, floor, log10
+from math import floor, log10
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -16,6 +16,7 @@ WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 46, 110
 COLOURS = ("#1f5fa8", "#b5451c", "#2d7d46", "#7a3e9d", "#8a6d00")
 LEGEND_LINE = 18
+BETWEEN_DECADES_MAX = 1.5
 
 
 def keep_curve(directory: Path, curve: Curve) -> None:
@@ -37,14 +38,14 @@ def draw(curve: Curve) -> str:
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="24" font-size="16" font-weight="bold">Cost over {escape(curve.size)}</text>',
     ]
-    for decade in across.decades():
-        x = across.at(decade)
+    for mark in across.marks():
+        x = across.at(mark)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{_power(decade)}</text>')
-    for decade in up.decades():
-        y = up.at(decade)
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{_power(mark)}</text>')
+    for mark in up.marks():
+        y = up.at(mark)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">× {decade:g}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">× {mark:g}</text>')
     for number, line in enumerate(curve.lines):
         parts += _drawn(line, COLOURS[number % len(COLOURS)], number, across, up)
     return "\n".join([*parts, "</svg>", ""])
@@ -61,8 +62,12 @@ class _Axis:
         share = (log10(value) - self._low) / (self._high - self._low) if self._high > self._low else 0.5
         return self._start + share * (self._end - self._start)
 
-    def decades(self) -> list[float]:
-        return [10.0**power for power in range(ceil(self._low - 1e-9), floor(self._high + 1e-9) + 1)]
+    def marks(self) -> list[float]:
+        """Powers of ten; over less than a decade and a half also what is between."""
+        factors = (1, 2, 5) if self._high - self._low < BETWEEN_DECADES_MAX else (1,)
+        powers = range(floor(self._low), floor(self._high) + 1)
+        marks = [factor * 10.0**power for power in powers for factor in factors]
+        return [mark for mark in marks if self._low - 1e-9 <= log10(mark) <= self._high + 1e-9]
 
 
 def _drawn(line: Line, colour: str, number: int, across: _Axis, up: _Axis) -> list[str]:

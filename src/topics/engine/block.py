@@ -84,12 +84,8 @@ class AnyBlock(Protocol):
 
     def ts(self, position: int) -> int: ...
 
-    def size(self, position: int) -> int:
-        """The bytes a live position holds."""
-        ...
-
-    def size_of(self, positions: Sequence[int]) -> int:
-        """The bytes these positions, which ascend, hold together as long as they are live."""
+    def size(self, positions: Sequence[int]) -> int:
+        """The bytes these positions hold together, as long as they are live."""
         ...
 
     def first_live(self, start: int) -> int:
@@ -281,10 +277,7 @@ class Block:
     def ts(self, position: int) -> int:
         return self.timestamps[position]
 
-    def size(self, position: int) -> int:
-        return self.sizes[position]
-
-    def size_of(self, positions: Sequence[int]) -> int:
+    def size(self, positions: Sequence[int]) -> int:
         return sum(map(self.sizes.__getitem__, positions))
 
     def first_live(self, start: int) -> int:

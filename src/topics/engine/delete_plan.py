@@ -29,7 +29,7 @@ NOBODY = Doomed((), 0)
 def doomed_in(block: AnyBlock, match: TagMatch, end: int) -> Doomed:
     """The live positions below `end` whose tag matches. The records have to be at hand."""
     positions = array("I", (position for position in block.matching(match) if position < end))
-    return Doomed(positions, sum(map(block.size, positions)))
+    return Doomed(positions, block.size(positions))
 
 
 class DeletePlan:

@@ -255,7 +255,7 @@ def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -
             position = block.first_live(position)
             through_seq = block.first_seq + position
             count -= 1
-            size -= block.size(position)
+            size -= block.size((position,))
             position += 1
         break
     return through_seq

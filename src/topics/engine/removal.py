@@ -39,7 +39,7 @@ class Removal:
         if not positions:
             return
         self.count += len(positions)
-        self.bytes += block.live_bytes if whole else sum(map(block.size, positions))
+        self.bytes += block.live_bytes if whole else block.size(positions)
         self._last = block.first_seq + positions[-1]
         room = limits.DELETE_PREVIEW_RECORDS_MAX - len(self.sample_seqs)
         self.sample_seqs += [block.first_seq + position for position in positions[:room]]

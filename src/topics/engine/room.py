@@ -103,6 +103,6 @@ def _bytes_beyond(log: TopicLog, records_max: int) -> int:
         else:
             block.prepare()
             positions, _ = block.window(max(log.earliest_seq - block.first_seq, 0), excess)
-            freed += sum(map(block.size, positions))
+            freed += block.size(positions)
             break
     return freed

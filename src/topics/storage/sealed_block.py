@@ -112,14 +112,11 @@ class SealedBlock(_StoredBlock):
     def ts(self, position: int) -> int:
         return self._reader().ts(position)
 
-    def size(self, position: int) -> int:
-        return self._reader().record_bytes(position)
-
-    def size_of(self, positions: Sequence[int]) -> int:
+    def size(self, positions: Sequence[int]) -> int:
         """Hot: once per ack. Neighbours lie one behind the other: the index says where the first begins and the last
         ends."""
         reader = self._reader()
-        return sum(reader.bytes_between(start, stop) for start, stop in _runs(positions))
+        return sum(reader.bytes_between(start, stop) for start, stop in _runs(sorted(positions)))
 
     def first_live(self, start: int) -> int:
         position = self._bits().find(1, start)
@@ -262,10 +259,7 @@ class ClearedBlock(_StoredBlock):
     def ts(self, position: int) -> int:
         return self.last_ts
 
-    def size(self, position: int) -> int:
-        return 0
-
-    def size_of(self, positions: Sequence[int]) -> int:
+    def size(self, positions: Sequence[int]) -> int:
         return 0
 
     def first_live(self, start: int) -> int:

@@ -87,7 +87,7 @@ def test_records_deleted_together_are_as_gone_as_one_by_one(
         single.kill(position, deleted=True)
     still = [position for position in dead if position not in before]
     size = sum(single.kill(position, deleted=True) for position in still)
-    assert together.kill_all(dead, together.size_of(dead)) == (len(still), size)
+    assert together.kill_all(dead, together.size(dead)) == (len(still), size)
     assert shown(together) == shown(single)
     assert (together.live_count, together.live_bytes) == (single.live_count, single.live_bytes)
     assert together.unflagged == single.unflagged
