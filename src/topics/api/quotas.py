@@ -38,7 +38,7 @@ class InFlight:
     def check(self, key: Key) -> None:
         if self._max and self._slots and key is not ANYBODY and self._slots.get(key.digest, 0) >= self._max:
             raise Throttled(
-                f"this key has {self._max} requests in flight, as many as it may",
+                f"this key has {self._max} requests in flight, which is its limit",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_inflight_per_key",
                 max=self._max,

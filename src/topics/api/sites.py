@@ -157,7 +157,7 @@ def _parse_origin(text: str) -> str:
     found = _ORIGIN.fullmatch(text)
     if found is None:
         raise ConfigurationError(
-            f"TOPICS_CORS_ORIGINS: {text[:80]!r} is no origin; use scheme://host or scheme://host:port, such as "
+            f"TOPICS_CORS_ORIGINS: {text[:80]!r} is not an origin; use scheme://host or scheme://host:port, such as "
             "https://app.example.com, without a path, joined with commas; or * alone for every site"
         )
     scheme, host, port = found.groups()
@@ -172,8 +172,8 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     for host in hosts:
         if _address(host.strip("[]")) is None and _HOST_NAME.fullmatch(host) is None:
             raise ConfigurationError(
-                f"TOPICS_ALLOWED_HOSTS: {host[:80]!r} is no host; use names and addresses without scheme or port, as "
-                "topics.internal, joined with commas; or * alone for every name"
+                f"TOPICS_ALLOWED_HOSTS: {host[:80]!r} is not a host; use names and addresses without scheme or port, "
+                "such as topics.internal, joined with commas; or * alone for every name"
             )
     return tuple(host.strip("[]").removesuffix(".") for host in hosts)
 

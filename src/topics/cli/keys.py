@@ -66,5 +66,5 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 def _prefix(text: str) -> str:
     if not text or "," in text or "|" in text:
-        raise argparse.ArgumentTypeError(f"{text!r}: a prefix has at least a character, and no comma or |")
+        raise argparse.ArgumentTypeError(f"{text!r}: a prefix needs at least one character, and no comma or |")
     return text

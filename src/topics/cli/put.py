@@ -79,7 +79,7 @@ def add_parser(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     records = Records(args)
     if args.key is not None and not args.data:
-        raise InvalidArguments("--key names one write, of DATA; for stdin take --producer or --key-from")
+        raise InvalidArguments("--key is for one write of DATA; for stdin use --producer or --key-from")
     if args.key is not None:
         args.batch = len(args.data)
     lines: Iterable[list[Line]] = [numbered(args.data)] if args.data else lines_of_stdin()

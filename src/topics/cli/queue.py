@@ -171,7 +171,7 @@ def redrive_jobs(args: argparse.Namespace) -> int:
 
 def _lease_ids(args: argparse.Namespace) -> list[str] | None:
     if args.lease_id is not None and len(args.lease_id) != len(args.seqs):
-        raise InvalidArguments(f"--lease-id comes once for each SEQ: {len(args.seqs)} times here")
+        raise InvalidArguments(f"give --lease-id once for each SEQ: {len(args.seqs)} times here")
     ids: list[str] | None = args.lease_id
     return ids
 

@@ -34,7 +34,7 @@ def fields_of(text: str) -> tuple[str, ...]:
     for field in fields:
         if field not in KNOWN_FIELDS and not field.startswith("."):
             raise argparse.ArgumentTypeError(
-                f"there is no field {field!r}; take some of {', '.join(KNOWN_FIELDS)}, or a path into the data as .sku"
+                f"there is no field {field!r}; use some of {', '.join(KNOWN_FIELDS)}, or a path into the data as .sku"
             )
     return fields
 

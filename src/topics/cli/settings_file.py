@@ -32,7 +32,7 @@ def read_settings_file(path: str) -> dict[str, str]:
 def _variable(path: str, name: str) -> str:
     if not name.islower() or name.startswith("topics_"):
         short = name.lower().removeprefix("topics_")
-        raise ConfigurationError(f"{path}: {name}: settings have small letters and no TOPICS_ here; write {short}")
+        raise ConfigurationError(f"{path}: {name}: settings are in lower case here, without TOPICS_; write {short}")
     return f"TOPICS_{name.upper()}"
 
 

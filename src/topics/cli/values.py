@@ -35,7 +35,7 @@ def duration_ms(text: str) -> int:
     found = QUANTITY.fullmatch(text.strip())
     unit = found[2].lower() or "s" if found else ""
     if not found or unit not in DURATION_MS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as 500ms, 30s, 15m, 2h or 7d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write it as 500ms, 30s, 15m, 2h or 7d")
     value = int(float(found[1]) * DURATION_MS[unit])
     if value > DURATION_MS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is too long")
@@ -47,7 +47,7 @@ def size_bytes(text: str) -> int:
     found = QUANTITY.fullmatch(text.strip())
     unit = found[2].lower() if found else "?"
     if not found or unit not in SIZE_BYTES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it as 500, 64kB, 10MB or 1GiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write it as 500, 64kB, 10MB or 1GiB")
     return int(float(found[1]) * SIZE_BYTES[unit])
 
 
@@ -61,7 +61,7 @@ def whole_number(text: str) -> int:
 def positive_number(text: str) -> int:
     value = whole_number(text)
     if not value:
-        raise argparse.ArgumentTypeError("0 is not enough; begin at 1")
+        raise argparse.ArgumentTypeError("use 1 or more")
     return value
 
 
@@ -75,7 +75,7 @@ def key_value(text: str) -> tuple[str, str]:
 def json_path(text: str) -> tuple[str, ...]:
     """`.sku`, `.customer.id`, `.items.0`: the way to a value in a record's data. `.` is all of it."""
     if not text.startswith("."):
-        raise argparse.ArgumentTypeError(f"{text!r} is no path into the data; begin it with a dot, as in .sku")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path into the data; begin it with a dot, as in .sku")
     return tuple(text[1:].split(".")) if len(text) > 1 else ()
 
 

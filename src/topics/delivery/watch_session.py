@@ -120,7 +120,7 @@ class WatchSessions:
         self.collect()
         if self._max and len(self._sessions) >= self._max:
             raise Throttled(
-                f"this server holds {self._max} watch sessions, as many as it may",
+                f"this server holds {self._max} watch sessions, which is its limit",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_watch_sessions",
                 max=self._max,

@@ -181,7 +181,7 @@ class Routers:
         routers_max = self._limits.routers_max
         if routers_max and len(self._state.routers) >= routers_max:
             raise Throttled(
-                f"this server holds {routers_max} routers, as many as it may",
+                f"this server holds {routers_max} routers, which is its limit",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_routers",
                 max=routers_max,

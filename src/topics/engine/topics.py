@@ -134,7 +134,7 @@ class Topics:
         topics_max = self._limits.topics_max
         if topics_max and len(self._state.topics) + len(self._state.unborn) + more > topics_max:
             raise Throttled(
-                f"this server holds {topics_max} topics, as many as it may",
+                f"this server holds {topics_max} topics, which is its limit",
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_topics",
                 max=topics_max,
@@ -198,7 +198,7 @@ class Topics:
         topic = self._for_cursor(name, cursor)
         if cursor not in topic.cursors and len(topic.cursors) >= limits.CURSORS_PER_TOPIC_MAX:
             raise Throttled(
-                f'topic "{name}" has {limits.CURSORS_PER_TOPIC_MAX} named cursors, as many as it may',
+                f'topic "{name}" has {limits.CURSORS_PER_TOPIC_MAX} named cursors, which is its limit',
                 retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
                 limit="max_cursors",
                 max=limits.CURSORS_PER_TOPIC_MAX,

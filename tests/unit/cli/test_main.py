@@ -92,8 +92,8 @@ def test_every_command_has_a_help_with_a_description(capsys: pytest.CaptureFixtu
          "topics tail: there is no option --sinse; did you mean --since? (see topics tail --help)"),
         (["rm"], "topics rm: the following arguments are required: TOPIC (see topics rm --help)"),
         (["ls", "a", "b"], "topics ls: one word too many: b (see topics ls --help)"),
-        (["tail", "a", "--since", "soon"], "topics tail: argument --since: 'soon' is no duration; write it as 500ms, "
-         "30s, 15m, 2h or 7d (see topics tail --help)"),
+        (["tail", "a", "--since", "soon"], "topics tail: argument --since: 'soon' is not a duration; write it as "
+         "500ms, 30s, 15m, 2h or 7d (see topics tail --help)"),
         (["--url", "http://x"], "topics: name a command (see topics --help)"),
     ],
 )  # fmt: skip

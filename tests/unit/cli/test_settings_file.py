@@ -37,7 +37,7 @@ def test_the_environment_wins_over_the_file_unless_it_is_empty(file: Path) -> No
     [
         ("prot = 1", "TOPICS_PROT is not a setting: it does nothing. Did you mean TOPICS_PORT?"),
         ("port = 'x'", "TOPICS_PORT='x': use a whole number"),
-        ("TOPICS_PORT = 1", "TOPICS_PORT: settings have small letters and no TOPICS_ here; write port"),
+        ("TOPICS_PORT = 1", "TOPICS_PORT: settings are in lower case here, without TOPICS_; write port"),
         ("port = 1.5", "port: use a string, a whole number, true, false, or a list of strings"),
         ("[server]\nport = 1", "server: use a string, a whole number, true, false, or a list of strings"),
         ("port", "not TOML"),

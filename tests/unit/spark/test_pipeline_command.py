@@ -54,7 +54,7 @@ NOBODY = "http://127.0.0.1:9"
         (["import", "x.jsonl", "--into", "a", "--tag", "$.items[x]"], "is no JSON path"),
         (["import", "x.jsonl", "--into", "a", "--url", NOBODY], "does not answer"),
         (["export", "a", "--to", "x", "--url", NOBODY], "does not answer"),
-        (["rollup", "a", "--window", "soon", "--into", "b"], "is no duration"),
+        (["rollup", "a", "--window", "soon", "--into", "b"], "is not a duration"),
         (["rollup", "a", "--window", "1m", "--into", "b", "--url", NOBODY], "does not answer"),
         (["query", "SELECT 1", "--json"], "rows as JSON are --format json"),
         (["query", "SELECT 1", "--archive", "nowhere"], "is no archive"),

@@ -96,7 +96,7 @@ def duration_ms(text: str, option: str) -> int:
     unit = found["unit"].lower() if found is not None else ""
     unit = _WORDS.get(unit.removesuffix("s"), unit)
     if found is None or unit not in _UNITS_MS:
-        raise InvalidOption(option, f"{text!r} is no duration; write it as 500ms, 30s, 5m, 1h, 1d or '1 hour'")
+        raise InvalidOption(option, f"{text!r} is not a duration; write it as 500ms, 30s, 5m, 1h, 1d or '1 hour'")
     return int(found["count"]) * _UNITS_MS[unit]
 
 
