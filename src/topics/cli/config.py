@@ -35,9 +35,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"topic": args.topic, "config": after})
         return 0
-    was, now = dict(shown(structs.asdict(before))), shown(structs.asdict(after))
-    width = max(len(field) for field, _ in now)
-    for field, value in now:
-        changed = f"   (was {was.get(field)})" if was.get(field) != value else ""
+    was, now = dict(shown(structs.asdict(before))), dict(shown(structs.asdict(after)))
+    width = max(len(field) for field in now)
+    for field in now | was:
+        value, before_it = now.get(field, "unset"), was.get(field, "unset")
+        changed = f"   (was {before_it})" if before_it != value else ""
         print(f"{field:<{width}}  {value}{changed}")
     return 0

@@ -10,7 +10,7 @@ const HOUR_SAMPLES = 720;
 const TOPIC_SAMPLES = 120;
 
 export const feed = {
-  server: null, topics: [], byName: new Map(), error: null, at: 0,
+  server: null, topics: [], byName: new Map(), error: null, at: 0, receivedAt: 0,
   rates: new Map(), hour: [], metrics: null, metricsAt: 0,
 };
 
@@ -65,6 +65,11 @@ async function tick() {
   if (feed.error?.status !== 401 && !document.hidden) timer = setTimeout(tick, feed.error ? 2000 : pause);
 }
 
+// The server's clock, as well as this page knows it.
+export function serverNow() {
+  return feed.at + performance.now() - feed.receivedAt;
+}
+
 async function load() {
   const topics = [];
   let server = null;
@@ -88,7 +93,7 @@ async function load() {
   }
   const metrics = server.ts - feed.metricsAt >= SAMPLE_MS ? await loadMetrics(server.ts) : null;
   const previous = feed.server;
-  Object.assign(feed, { server, topics, byName: new Map(topics.map((topic) => [topic.topic, topic])), at: server.ts });
+  Object.assign(feed, { server, topics, byName: new Map(topics.map((topic) => [topic.topic, topic])), at: server.ts, receivedAt: performance.now() });
   if (metrics) remember(server, metrics, restarted ? null : previous);
   for (const [name, samples] of followed) followTopic(name, samples, passed);
 }

@@ -3,7 +3,7 @@
 import { ask, button, card, empty, fact, failed, h, notice, show } from "./dom.js";
 import { bytes, count, duration, formatted, parseExactly, plainText, plural, time } from "./format.js";
 import { allowed, get, post, postForText, topicPath } from "./api.js";
-import { feed, onFeed, refresh } from "./feed.js";
+import { feed, onFeed, refresh, serverNow } from "./feed.js";
 import { plainTable } from "./table.js";
 import { topicLink } from "./overview.js";
 
@@ -42,7 +42,7 @@ export function queuesPage(chosen) {
     try {
       const [page, state] = await Promise.all([get(topicPath(name, `/leases?page_size=${LEASES_SHOWN}`)), get(topicPath(name, "?touch=false"))]);
       config = state.config;
-      const seen = new Map(page.leases.map((lease) => [lease.lease_id, firstSeen.get(lease.lease_id) ?? feed.at]));
+      const seen = new Map(page.leases.map((lease) => [lease.lease_id, firstSeen.get(lease.lease_id) ?? serverNow()]));
       firstSeen = seen; // the server does not keep when a lease began
       if (!stopped) show(detail, drawQueue(name, page, state));
     } catch (error) { if (!stopped) show(detail, h("p", { class: "bad-text" }, error.message)); } finally { asking = false; }
@@ -72,10 +72,10 @@ export function queuesPage(chosen) {
 
   function leases(name, rows) {
     return plainTable("Leases", ["Job", "Worker", "Held for", "Deliveries", "Time left", ""], rows.map((lease) => {
-      const left = lease.deadline - feed.at;
-      const age = feed.at - firstSeen.get(lease.lease_id);
+      const left = lease.deadline - serverNow();
+      const age = serverNow() - firstSeen.get(lease.lease_id);
       return [button(count(lease.$seq), () => history(name, lease), "link", { "aria-label": `Job ${lease.$seq}` }), h("span", { dir: "ltr" }, plainText(lease.node), lease.pushed && h("span", { class: "tag" }, "stream")),
-        h("span", { title: "As long as this page has seen it" }, age > 0 ? `≥ ${duration(age)}` : "…"),
+        h("span", { title: "As long as this page has seen it" }, age >= 1000 ? `≥ ${duration(age)}` : "…"),
         h("span", { class: lease.deliveries > 1 ? "lost-text" : "" }, count(lease.deliveries)),
         h("span", { class: left < 0 ? "bad-text" : "", title: new Date(lease.deadline).toISOString() }, left < 0 ? "over" : duration(left)),
         allowed("write") && h("span", { class: "nowrap" }, button("Extend", () => act(name, lease, "extend"), "quiet"), button("Give back", () => act(name, lease, "nack"), "quiet"))];
