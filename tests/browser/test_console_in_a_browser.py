@@ -294,6 +294,7 @@ def test_a_lease_is_extended_and_given_back_and_dead_letters_sent_again(
     page = opened("queues/jobs")
     leases = page.get_by_role("table", name="Leases")
     expect(leases).to_contain_text("worker-1")
+    expect(leases).to_contain_text("≥ 1")  # held for a second at least, and counting
     page.get_by_role("button", name="Extend").click()
     expect(page.get_by_text("more.")).to_be_visible()
     page.get_by_role("button", name="Job 1").click()
