@@ -137,7 +137,7 @@ def back_up(
 
 
 def restore(disk: Disk, backup: str, target: str, progress: Progress = lambda done, total: None) -> BackupResult:
-    """A new data directory from a backup. What makes a sound copy of a directory makes one of a backup, too."""
+    """A new data directory from a backup: copied and checked in the same way as a data directory."""
     return back_up(disk, backup, "", target, progress)
 
 
@@ -228,7 +228,8 @@ class _Copy:
         )
 
     def _rewrite_sidecars(self, problems: list[Finding]) -> bool:
-        """Makes those anew that do not match their `.data`: they are derived from it. Whether there were any."""
+        """Rewrites sidecars that do not match their `.data`, which they are derived from. Returns whether there were
+        any."""
         segments: set[tuple[str, int]] = set()
         for finding in problems:
             directory, _, name = finding.path.rpartition("/")
@@ -240,7 +241,7 @@ class _Copy:
         return bool(segments)
 
     def _in_source(self, path: str) -> str:
-        """What is wrong with the copy is wrong with the file it was made from."""
+        """Names the source file in an error about its copy: what is wrong with one is wrong with the other."""
         return self._root + path.removeprefix(self._target) if path.startswith(f"{self._target}/") else path
 
     # 1 and 5: the snapshot

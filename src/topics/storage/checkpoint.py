@@ -95,7 +95,7 @@ class Checkpoints:
         self._under_way = _UnderWay(Saving(self._disk, path, head))
 
     def add(self, captures: Iterable[TopicCapture]) -> None:
-        """Topics as they are in that instant."""
+        """Adds topics as they were at that instant."""
         assert self._under_way is not None, "begin first"
         for captured in captures:
             self._under_way.saving.add(self._entry(captured, self._under_way))
@@ -138,7 +138,8 @@ class Checkpoints:
 
     @property
     def has_doomed(self) -> bool:
-        """Whether the next checkpoint removes files: their room is wanted back, also on a server nobody writes to."""
+        """Whether the next checkpoint removes files: their space is wanted back, even on a server that nobody writes
+        to."""
         return bool(self._doomed or self._doomed_topics)
 
     @property
@@ -233,7 +234,7 @@ class Checkpoints:
         snapshot_chain.give_back(self._disk, self._directory, self._number, lambda: self._closing)
 
     def stop_folding(self) -> None:
-        """A fold under way ends early, and nothing comes of it."""
+        """Ends a fold under way early, without a result."""
         self._closing = True
 
     @property
@@ -262,7 +263,7 @@ class Checkpoints:
                     self._disk.sync_dir(directory)
 
     def _remove(self, segments: list[tuple[int, int, bool]], topics: list[int]) -> StorageError | None:
-        """Removes what no snapshot needs any more. What the disk refuses to remove waits for the next time."""
+        """Removes what no snapshot needs any more. If the disk refuses, that waits for the next time."""
         failure: StorageError | None = None
         for topic_id, first_seq, cold in segments:
             try:

@@ -1,4 +1,4 @@
-"""Whose a cold tier is. One data directory owns it, and nobody else reads, writes or removes anything there.
+"""Who owns a cold tier. One data directory does, and nobody else reads, writes or removes anything there.
 
     <data dir>/meta/cold             the id of its cold tier
     <cold dir>/OWNER                 the same id, and the last start that used it
@@ -51,7 +51,7 @@ def encode_owner(owner: Owner) -> bytes:
 
 
 def read_owner(disk: Disk, directory: str) -> Owner | None:
-    """Of a cold directory, or of a topic's directory in there. None when nobody is named. Raises `CorruptFile`."""
+    """The owner of a cold directory, or of a topic's directory in it; None if it names nobody. Raises `CorruptFile`."""
     return _read(disk, paths.owner_path(directory))
 
 
@@ -144,7 +144,7 @@ class ColdTier:
             self._name(self.root, start)
 
     def claim_topic(self, topic_id: int) -> str:
-        """The directory for a topic's segments there, made if it has to be, and named ours."""
+        """The directory for a topic's segments there, created if necessary, and marked as ours."""
         self.check()
         self.check_topic(topic_id)
         directory = paths.topic_dir(self.root, topic_id)

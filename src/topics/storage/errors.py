@@ -52,9 +52,8 @@ class UnknownVersion(StorageError):
 
 
 class DiskFailed(StorageError):
-    """The operating system refused a write or sync. Free space or replace the disk, then restart.
-
-    Nothing is retried: after a failed sync the kernel may have dropped the bytes a retry would call durable.
+    """The operating system refused a write or sync. Repair or replace the disk, then restart. Nothing is retried: after
+    a failed sync the kernel may have dropped the bytes a retry would call durable.
     """
 
     def __init__(self, path: str, operation: str, os_error: OSError) -> None:
@@ -94,12 +93,12 @@ _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether neither the file nor the disk is at fault: this process, or the machine, has too many files open."""
+    """Whether this process, or the machine, has too many files open: then neither the file nor the disk is at fault."""
     return error.errno in _OUT_OF_DESCRIPTORS
 
 
 def unreadable(path: str, error: OSError) -> StorageFailed:
-    """What a reader is told when the operating system does not give it the bytes of a file."""
+    """The error for a reader when the operating system cannot read the bytes of a file."""
     reason = error.strerror or str(error)
     if is_out_of_descriptors(error):
         return TooManyOpenFiles(f"{path} cannot be opened: {reason}. Try again, or raise the limit of open files")

@@ -45,7 +45,7 @@ class Findings:
         self._add(Severity.NOTE, path, offset, reason, None)
 
     def take(self, findings: list[Finding], problems_by_topic: Mapping[int, int]) -> None:
-        """What another one gathered."""
+        """Adds what another one gathered."""
         self.all += findings
         self.problems_by_topic.update(problems_by_topic)
 

@@ -150,7 +150,7 @@ def control_frame(kind: FrameKind, topic_id: int, seq: int, ts: int, body: bytes
 
 
 class BadFrame(NamedTuple):
-    """Bytes that are no intact frame. `frame` is what they say nevertheless, if only their checksum is wrong."""
+    """Bytes that are not an intact frame. `frame` is what they say anyway, if only their checksum is wrong."""
 
     offset: int
     problem: str

@@ -122,7 +122,7 @@ class Disk(Protocol):
         ...
 
     def boot_id(self) -> str:
-        """Another one after every power cut or restart of the machine; empty when unknown."""
+        """Changes with every power cut or restart of the machine; empty if unknown."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -175,7 +175,8 @@ def replace_file(disk: Disk, path: str, content: bytes, *, sync_dir: bool = True
 
 
 class _Spares:
-    """Descriptors kept open for what must not fail for want of one, such as the next file of the log.
+    """Descriptors kept open for operations that must not fail for lack of one, such as opening the next file of the
+    log.
 
     When the process has none left, one of these is let go and its place taken. A file that is closed makes good what is
     missing, without a moment in which somebody else could have its place. Used from any thread.

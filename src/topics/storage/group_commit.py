@@ -37,7 +37,7 @@ Ticket = TypeVar("Ticket")
 
 
 class LargeFrames(Protocol):
-    """Frames that are made by the thread that writes them: it would take the one that submits them too long."""
+    """Frames that the writing thread makes, because that would take the submitting one too long."""
 
     def __len__(self) -> int:
         """About how many bytes that will be."""

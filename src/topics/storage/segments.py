@@ -64,11 +64,11 @@ class Segments:
         return SegmentReader(self._disk, paths.topic_dir(self._hot_root, key[0]), key[1])
 
     def is_loaded(self, topic_id: int, first_seq: int) -> bool:
-        """Whether nobody has to wait for it elsewhere: it is at hand, or whoever asks waits here."""
+        """Whether it can be read now: it is at hand, or the caller waits here."""
         return self.on_miss is None or (topic_id, first_seq) in self._cold
 
     def require_loaded(self, topic_id: int, first_seq: int) -> None:
-        """Goes on when the cold segment is at hand, else has it fetched."""
+        """Returns if the cold segment is at hand; otherwise has it fetched."""
         key = (topic_id, first_seq)
         if key not in self._cold and self.on_miss is not None:
             self.on_miss(key, lambda: self._fetch(key))

@@ -286,7 +286,7 @@ def fold(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool
 
 def give_back(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool] = lambda: False) -> None:
     """For a disk without room: folds, and keeps nothing but the newest base and what follows it, if that base is whole.
-    What an older one is kept for, damage that is found later, is the smaller evil to have no answer to."""
+    An older base is kept only in case damage is found later, and running out of room is worse."""
     fold(disk, directory, through, is_stopped)
     found = numbers(disk, directory)
     if found.bases:

@@ -47,7 +47,7 @@ class Tiers:
         return moving
 
     def _is_whole(self, topic_id: int, first_seq: int) -> bool:
-        """A damaged segment stays where it is: who reads it is told which file it was."""
+        """A damaged segment stays where it is, so that its readers are told which file it is."""
         reader = SegmentReader(self._disk, self.directory(topic_id, cold=False), first_seq)
         try:
             reader.slices(0, reader.count, with_deleted=True)
@@ -76,7 +76,7 @@ class Tiers:
             self._disk.sync_dir(target)
 
     def changeable(self, topic_id: int, *, cold: bool) -> str:
-        """The directory, for who is about to change something there. Raises `ColdTierNotOurs`."""
+        """The directory, for callers about to change something there. Raises `ColdTierNotOurs`."""
         directory = self.directory(topic_id, cold=cold)
         if cold:
             with failing_as(directory, "looking whose it is"):
