@@ -80,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=30.0, help="how long the shop is open before")
+    parser.add_argument("--settle", type=float, default=2.5, help="seconds on a page before its picture")
     parser.add_argument("--pace", default="4")
     parser.add_argument("--only", nargs="*", choices=PAGES, default=list(PAGES))
     arguments = parser.parse_args()
@@ -96,7 +97,7 @@ def main() -> None:
             for look, page in pages.items():
                 page.evaluate("place => { location.hash = `#/${place}`; }", PAGES[name])
                 dress(page, name)
-                page.wait_for_timeout(2500)
+                page.wait_for_timeout(arguments.settle * 1000)
                 target = arguments.out / f"console-{name}-{look}.png"
                 page.screenshot(path=target, full_page=look == "phone")
                 print(target)
