@@ -50,12 +50,28 @@ class Parser(argparse.ArgumentParser):
         """A parser without subcommands is the last to see a word: what it does not know is an error."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
+            if self._takes(unknown, found):
+                return found, []
             word = unknown[0]
             options = [option for option in self._option_string_actions if option.startswith("--")]
             if word.startswith("-"):
                 self.error(f"there is no option {word}{nearest(word.partition('=')[0], options)}")
             self.error(f"one word too many: {word}")
         return found, unknown
+
+    def _takes(self, words: list[str], found: argparse.Namespace) -> bool:
+        """Words behind an option, as in `put orders --tag vip '{"sku":1}'`: argparse fills a list of words only once,
+        before the first option. Adds them to the list, if there is one."""
+        positionals = self._get_positional_actions()
+        if not positionals or positionals[-1].nargs not in ("*", "+") or any(word.startswith("-") for word in words):
+            return False
+        last = positionals[-1]
+        try:
+            more = [self._get_value(last, word) for word in words]
+        except argparse.ArgumentError as error:
+            self.error(str(error))
+        setattr(found, last.dest, [*getattr(found, last.dest), *more])
+        return True
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

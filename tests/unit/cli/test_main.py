@@ -1,5 +1,6 @@
 """`topics` itself: its help, what it says of words it does not know, and what it takes to start."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from topics.cli import commands
 from topics.cli.main import main
+from topics.cli.parser import Parser
 from topics.version import VERSION
 
 # What help and version may not wait for: the server, the client, Spark, and the libraries of any of them.
@@ -92,6 +94,8 @@ def test_every_command_has_a_help_with_a_description(capsys: pytest.CaptureFixtu
          "topics tail: there is no option --sinse; did you mean --since? (see topics tail --help)"),
         (["rm"], "topics rm: the following arguments are required: TOPIC (see topics rm --help)"),
         (["ls", "a", "b"], "topics ls: one word too many: b (see topics ls --help)"),
+        (["queue", "ack", "q", "1", "--node", "me", "x"],
+         "topics queue ack: argument SEQ: 'x' is not a whole number (see topics queue ack --help)"),
         (["tail", "a", "--since", "soon"], "topics tail: argument --since: 'soon' is not a duration; write it as "
          "500ms, 30s, 15m, 2h or 7d (see topics tail --help)"),
         (["--url", "http://x"], "topics: name a command (see topics --help)"),
@@ -102,6 +106,20 @@ def test_what_it_does_not_know_is_told_in_one_line_with_what_was_meant(
 ) -> None:
     monkeypatch.setenv("TOPICS_URL", "")
     assert said(capsys, *words) == (2, "", f"{line}\n")
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = Parser(prog="topics")
+    import_module(commands.MODULES[words[0]]).add_parser(parser.add_subparsers(dest="command", required=True))
+    return parser.parse_args(words)
+
+
+def test_words_may_come_behind_an_option() -> None:
+    put = parsed("put", "orders", "--tag", "vip:7", '{"sku":1}', "2")
+    assert (put.topic, put.tag, put.data) == ("orders", "vip:7", ['{"sku":1}', "2"])
+    assert parsed("put", "orders", "1", "--no-create", "2").data == ["1", "2"]
+    assert parsed("tail", "orders", "-f", "chat:*").topics == ["orders", "chat:*"]
+    assert parsed("queue", "ack", "jobs", "1", "--node", "me", "2").seqs == [1, 2]
 
 
 @pytest.mark.parametrize(
