@@ -77,7 +77,9 @@ TOTAL_BYTES_MAX = 0
 RESOURCE_RETRY_AFTER_S = 1
 
 # HTTP
-HEADS_REMEMBERED_MAX = 1024
+# A head takes about 800 bytes of memory, 2.5 KB at most. Every topic that is written to has a head of its own: single
+# writes to 5000 topics in turn took 64 to 99 us of CPU with 1024 places and 44 to 72 with enough (3 rounds of both).
+HEADS_REMEMBERED_MAX = 8192
 HEAD_REMEMBERED_BYTES_MAX = 1024
 URL_BYTES_MAX = 8 * KIB
 HEADER_BYTES_MAX = 32 * KIB
