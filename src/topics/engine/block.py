@@ -194,7 +194,7 @@ class Block:
         """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: Sequence[int]) -> None:
-        """Hot: once per write."""
+        """Adds the records of one write to the columns, and to the tag index. Once per write."""
         position = len(self.fragments)
         self.live_count += len(batch.fragments)
         self.live_bytes += batch.total_bytes

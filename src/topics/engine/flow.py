@@ -124,7 +124,7 @@ class Flow:
         journalled: bool = True,
         landed: Landed | None = None,
     ) -> Commit | None:
-        """One batch that changes these topics. Returns the commit to wait for, if it is not applied yet. Hot."""
+        """Submits one batch that changes these topics, once per write. Returns the commit to wait for, if any."""
         behind = [topic.in_flight[-1].commit for topic in topics if topic.in_flight]
         if journalled:
             logged = operations
@@ -202,7 +202,7 @@ class Flow:
             self.paused = self.paused or Commit()
 
     def _land(self, flight: InFlight, commit: Commit, landed: Landed | None) -> None:
-        """Hot: once per write that waits."""
+        """The operation is durable, or its disk failed: applies or drops it in its turn. Once per write that waits."""
         for topic in flight.topics:
             waiting = topic.in_flight
             assert isinstance(waiting, deque), topic.name

@@ -224,7 +224,7 @@ class LeaseQueue:
     def claimed(
         self, seqs: Sequence[int], node: str, lease_id: int, deadline_ms: int, connection: int = NO_CONNECTION
     ) -> None:
-        """One claimer's jobs. `pass_by` for all claimers of a pass together follows. Hot."""
+        """One claimer's jobs. `pass_by` for all claimers of a pass together follows. Once per claim."""
         leases, deliveries = self.leases, self.deliveries
         for seq in seqs:
             deliveries[seq] = deliveries.get(seq, 0) + 1
@@ -305,7 +305,7 @@ class LeaseQueue:
     # Jobs that are gone
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Hot: once per ack."""
+        """These jobs are gone from the log: forgets all about them. Once per ack."""
         rest = bool(self.delayed or self.reclaimable or self.leaving)
         leases, deliveries = self.leases, self.deliveries
         for seq in seqs:

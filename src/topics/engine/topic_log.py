@@ -77,7 +77,7 @@ class TopicLog:
 
     def append(self, batch: Batch, timestamps: Sequence[int]) -> bool:
         """Publishes a batch whose fragments carry the seqs from head_seq + 1 on. True when the block it went into is
-        new, large or full: whoever seals blocks wants to know. Hot."""
+        new, large or full: whoever seals blocks wants to know. Once per write."""
         block = self._block_for_next()
         block.extend(batch, timestamps)
         count = len(batch.fragments)

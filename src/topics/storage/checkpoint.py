@@ -148,7 +148,7 @@ class Checkpoints:
         return bool(self._listed)
 
     def _entry(self, captured: TopicCapture, under_way: _UnderWay) -> TopicEntry:
-        """Hot: once for each topic that changed."""
+        """What the file gets of a captured topic. Once for each topic that changed."""
         topic_id = captured.image.topic_id
         before = self._segments.get(topic_id)
         segments: Segments = {}

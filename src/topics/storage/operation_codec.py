@@ -77,7 +77,7 @@ def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
 
 
 def _append_frames(appended: Appended, *, durable: bool) -> list[bytes]:
-    """Hot: once per write."""
+    """The frames of one write. Once per write."""
     batch = appended.batch
     records: list[Record] = [
         (None if node is None else node.encode(), None if tag is None else tag.encode(), bytes(payload))

@@ -140,7 +140,7 @@ class SnapshotWriter:
         return self._offset
 
     def add(self, topic: TopicEntry) -> None:
-        """Hot: once for each topic that changed."""
+        """Writes one topic with its tails. Once for each topic that changed."""
         tails = topic.tails
         self._topics += 1
         parts = self._parts
@@ -237,7 +237,7 @@ def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]
 
 
 def _topics(body: bytes, body_at: int) -> Iterator[FoundTopic]:
-    """Hot: once for each topic at a start."""
+    """The topics in the body of a chunk. Once for each topic at a start."""
     at = 0
     while at < len(body):
         topic_id, image_len, tail_count = _TOPIC.unpack_from(body, at)

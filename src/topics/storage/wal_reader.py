@@ -67,7 +67,7 @@ class WalScan:
         self.mark: FileMark | None = None
 
     def __iter__(self) -> Iterator[Frame]:
-        """Hot: once per frame."""
+        """The frames of whole batches, in order; then `end` says how the file ends. Once per frame."""
         append, continues = APPEND, BATCH_CONTINUES
         open_batch: list[Frame] = []
         kept = self._start  # the end of the last whole batch
