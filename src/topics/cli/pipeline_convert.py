@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from topics.spark.archive.convert import ConvertSummary
@@ -34,8 +35,8 @@ def writes(directory: str) -> str:
 
 def render(summary: "ConvertSummary") -> str:
     return (
-        f"{summary.directory}: a Delta table now, {summary.records:,} records of {summary.topics:,} topics in "
-        f"{summary.files:,} files, {summary.losses:,} losses"
+        f"{summary.directory}: a Delta table now, {counted(summary.records, 'record')} of "
+        f"{counted(summary.topics, 'topic')} in {counted(summary.files, 'file')}; lost ranges: {summary.losses:,}"
     )
 
 
