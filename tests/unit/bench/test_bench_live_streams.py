@@ -1,12 +1,15 @@
 """The generator of live load reads streams the same however they are split, and counts only what it should."""
 
+import asyncio
 import itertools
 from array import array
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.bench.clients import StreamReadClient
 from topics.bench.errors import MalformedReply
 from topics.bench.event_stream import EventStreamReader
 from topics.bench.live_load import Deliveries, delivery_counts
@@ -99,3 +102,47 @@ def test_a_lost_connection_is_an_error_beside_the_deliveries_that_did_not_come()
     why = "connection lost: closed by the target"
     counts = delivery_counts(array("Q"), sent=1, expected=2, elapsed_ns=1, problems=[why])
     assert (counts.errors, counts.first_error) == (3, why)
+
+
+class SentTo:
+    """As much of a transport as a client needs."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def abort(self) -> None: ...
+
+
+ENTRY = b"*2\r\n$3\r\n%b\r\n*2\r\n$4\r\ndata\r\n$7\r\n%b\r\n"
+
+
+def entries(*entries: tuple[bytes, bytes]) -> bytes:
+    """A reply to XREAD."""
+    return b"*1\r\n*2\r\n$1\r\ns\r\n*%d\r\n" % len(entries) + b"".join(ENTRY % entry for entry in entries)
+
+
+@given(cuts=st.lists(st.integers(0), max_size=10))
+def test_a_blocked_reader_is_live_with_its_ping_and_goes_on_behind_each_reply(cuts: list[int]) -> None:
+    taken: list[bytes] = []
+    client, transport = StreamReadClient(b"s", taken.append), SentTo()
+    client.connection_made(cast("asyncio.BaseTransport", transport))
+    first = entries((b"1-0", b'{"t":1}'), (b"2-0", b'{"t":2}'))
+    for piece in cut(b"+PONG\r\n" + first, cuts):
+        client.data_received(piece)
+    second = entries((b"3-0", b'{"t":3}'))
+    for piece in cut(second, cuts):
+        client.data_received(piece)
+    assert taken == [b"caught-up", first, second]
+    assert [sent.split(b"\r\n")[-2] for sent in transport.sent] == [b"$", b"2-0", b"3-0"]
+    assert client.lost is None
+
+
+def test_a_blocked_reader_that_is_refused_gives_up() -> None:
+    client = StreamReadClient(b"s", lambda text: None)
+    client.connection_made(cast("asyncio.BaseTransport", SentTo()))
+    client.data_received(b"+PONG\r\n-WRONGTYPE not a stream\r\n")
+    assert client.lost is not None
+    assert "WRONGTYPE" in client.lost
