@@ -51,6 +51,8 @@ class DeletePlan:
             if grows or block.last_seq >= before_seq:
                 if block.first_seq < before_seq:
                     block.prepare()
+                    if not grows:
+                        block.matching(self._match)  # a segment that cannot be read refuses the delete
                 return True
             if block.first_seq < self.next_seq:
                 continue

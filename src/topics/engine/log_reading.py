@@ -5,11 +5,12 @@ Whatever needs a block that has to be fetched from the cold tier first raises `B
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from topics import limits
 from topics.engine.delete_plan import DeletePlan
-from topics.engine.topic_log import TopicLog
+from topics.engine.topic_log import UNREADABLE, TopicLog
 from topics.model.gap import Gap, GapReason
 from topics.model.read_options import ReadOptions
 from topics.model.record import Columns
@@ -225,7 +226,12 @@ def texts_of(log: TopicLog, seqs: Sequence[int]) -> list[bytes]:
 def oldest_ts(log: TopicLog) -> int:
     """A time that no live record is older than. There has to be a live record."""
     block = log.blocks[0]
-    return block.ts(max(log.earliest_seq - block.first_seq, 0)) if block.ready else block.first_ts
+    if not block.ready:
+        return block.first_ts
+    try:
+        return block.ts(max(log.earliest_seq - block.first_seq, 0))
+    except UNREADABLE:
+        return block.last_ts  # it expires as a whole: nobody can have any of its records before
 
 
 def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -> int:
@@ -246,35 +252,45 @@ def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -
         if (records_max and count - block.live_count >= records_max) or (
             bytes_max and size - block.live_bytes >= bytes_max
         ):
-            through_seq = block.first_seq + block.last_live()
+            try:
+                through_seq = block.first_seq + block.last_live()
+            except UNREADABLE:
+                through_seq = block.last_seq
             count -= block.live_count
             size -= block.live_bytes
             continue
         position = max(log.earliest_seq - block.first_seq, 0)
-        while (records_max and count > records_max) or (bytes_max and size > bytes_max):
-            position = block.first_live(position)
-            through_seq = block.first_seq + position
-            count -= 1
-            size -= block.size((position,))
-            position += 1
+        with suppress(*UNREADABLE):  # it goes as a whole, later
+            while (records_max and count > records_max) or (bytes_max and size > bytes_max):
+                position = block.first_live(position)
+                gone_bytes = block.size((position,))
+                through_seq = block.first_seq + position
+                count -= 1
+                size -= gone_bytes
+                position += 1
         break
     return through_seq
 
 
 def prepare(log: TopicLog, seqs: Iterable[int]) -> None:
-    """Raises `Busy` while looking at these records would have to wait for slow storage."""
+    """Raises `Busy` while looking at these records would have to wait for slow storage, and what is wrong with a
+    segment that cannot be read."""
     for block, _ in log.by_block(seqs):
         block.prepare()
+        block.is_live(0)
 
 
 def prepare_delete(log: TopicLog, before_seq: int) -> None:
-    """Raises `Busy` while a delete of all below `before_seq` would have to wait for slow storage. Blocks that go whole
-    are not looked into: only the one it ends in, and the first that is left."""
+    """Raises `Busy` while a delete of all below `before_seq` would have to wait for slow storage, and what is wrong
+    with a segment that cannot be read: nothing is decided then. Blocks that go whole are not looked into: only the one
+    it ends in, and the first that is left."""
     for block in log.blocks:
         if block.last_seq >= before_seq - 1:
             block.prepare()
             if block.first_seq >= before_seq:
                 break
+            if block.last_seq >= before_seq:
+                block.is_live(0)
 
 
 def plan_delete(log: TopicLog, match: TagMatch, before_seq: int, records_max: int) -> bool:

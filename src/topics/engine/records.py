@@ -325,10 +325,7 @@ class Records:
         due = self._state.take_due(now_ms, limits.EXPIRY_SLICE_TOPICS)
         for topic in due:
             lost_seq = topic.log.ttl_lost_seq
-            try:
-                self._flow.expire(topic, now_ms)
-            except TopicsError:
-                lost_seq = topic.log.ttl_lost_seq  # a damaged segment: whoever reads the topic is told
+            self._flow.expire(topic, now_ms)
             self._state.watch_ttl(topic)
             if topic.log.ttl_lost_seq != lost_seq and topic.log.outlives_process and not topic.in_flight:
                 by_lane.setdefault(self._flow.journal.lane(topic.topic_id), []).append(topic)

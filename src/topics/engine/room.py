@@ -1,10 +1,11 @@
 """Whether a write fits into its topic and into the server (yes, not now, or never), and which part of it would."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from topics import limits
 from topics.engine.topic import Topic
-from topics.engine.topic_log import TopicLog
+from topics.engine.topic_log import UNREADABLE, TopicLog
 from topics.errors import RecordTooLarge, TopicFull
 from topics.model.config import Discard
 from topics.model.record import Batch
@@ -102,7 +103,8 @@ def _bytes_beyond(log: TopicLog, records_max: int) -> int:
             excess -= block.live_count
         else:
             block.prepare()
-            positions, _ = block.window(max(log.earliest_seq - block.first_seq, 0), excess)
-            freed += block.size(positions)
+            with suppress(*UNREADABLE):  # the cap takes it as a whole, later
+                positions, _ = block.window(max(log.earliest_seq - block.first_seq, 0), excess)
+                freed += block.size(positions)
             break
     return freed

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from topics.engine.registry import names_after
-from topics.engine.topic import Router, Topic
+from topics.engine.topic import Router, Routers, Topic
 
 
 def source_of(topic: Topic) -> Topic | None:
@@ -48,11 +48,16 @@ def ring_of(topic: Topic) -> int:
     return 0
 
 
+def _with(routers: Routers, router: Router) -> Routers:
+    own = routers if isinstance(routers, dict) else {}
+    own[router.router_id] = router
+    return own
+
+
 def link(router: Router) -> None:
     """The router begins to work."""
-    router.dest.inbound = router.dest.inbound or {}
-    router.source.outbound = router.source.outbound or {}
-    router.dest.inbound[router.router_id] = router.source.outbound[router.router_id] = router
+    router.dest.inbound = _with(router.dest.inbound, router)
+    router.source.outbound = _with(router.source.outbound, router)
     members = ring_with(router.source, router.dest)
     for topic in members:
         for each in topic.inbound.values():
@@ -60,12 +65,14 @@ def link(router: Router) -> None:
 
 
 def unlink(router: Router) -> None:
-    router.dest.inbound.pop(router.router_id, None)
-    router.source.outbound.pop(router.router_id, None)
+    for routers in (router.dest.inbound, router.source.outbound):
+        if isinstance(routers, dict):  # else there never was one
+            routers.pop(router.router_id, None)
     if router.ring and source_of(router.dest) is None:
         # It was the only one that closed the ring.
         for topic in [router.dest, *upstream(router.source)]:
-            topic.extras.hops.clear()
+            if topic.hops:
+                topic.hops.clear()
             for each in topic.inbound.values():
                 each.ring = 0
 

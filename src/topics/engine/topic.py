@@ -6,6 +6,8 @@ order it was decided in, which is the order of the log (`flow.py`).
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
 
 from topics import limits
 from topics.engine.idempotency import IdempotencyKeys
@@ -16,6 +18,7 @@ from topics.engine.priority import effective_priority
 from topics.engine.producers import Mark
 from topics.engine.topic_log import TopicLog
 from topics.model.config import Durability, TopicConfig, TopicType
+from topics.model.gap import GapReason
 from topics.model.image import NamedCursor
 from topics.model.operation import ConfigChanged, JobsDeleted, Operation, RecordsDeleted
 from topics.model.producer import RememberedWrite
@@ -33,8 +36,10 @@ class InFlight:
         self.commit = commit
 
 
-NO_ROUTERS: dict[int, "Router"] = {}
-"""Of all topics without routers. Stays empty."""
+Routers = Mapping[int, "Router"]
+
+NO_ROUTERS: Routers = MappingProxyType({})
+"""Of all topics without routers. Nobody can put anything into it."""
 
 
 class Extras:
@@ -51,7 +56,33 @@ class Extras:
         self.pending_producers: dict[str, Mark] = {}
 
 
-NO_EXTRAS = Extras()
+class _NoKeys(IdempotencyKeys):
+    __slots__ = ()
+
+    def restore(self, key: str, write: RememberedWrite) -> None:
+        raise AssertionError("all topics share these: add to `own_extras`")
+
+    def remember(self, key: str, first_seq: int, count: int, now_ms: int, resident_from: int | None = None) -> None:
+        raise AssertionError("all topics share these: add to `own_extras`")
+
+
+class _NoLosses(LossLedger):
+    __slots__ = ()
+
+    def note(self, gap_from: int, gap_to: int, reason: GapReason, ts: int) -> None:
+        raise AssertionError("all topics share these: add to `own_extras`")
+
+
+def _no_extras() -> Extras:
+    """Shared by all topics that have none: nobody can put anything into them."""
+    extras = Extras()
+    extras.keys, extras.losses = _NoKeys(), _NoLosses()
+    nothing = cast(dict[Any, Any], MappingProxyType({}))
+    extras.cursors = extras.hops = extras.pending_keys = extras.pending_producers = nothing
+    return extras
+
+
+NO_EXTRAS = _no_extras()
 
 
 class Topic:
@@ -98,8 +129,8 @@ class Topic:
         self.last_read_ts: int | None = None
         self.deleted = False
         self.ceiling = 0  # no seq up to here is given out again after a crash
-        self.inbound = NO_ROUTERS  # routers that copy into this topic, by id, in the order they were made
-        self.outbound = NO_ROUTERS  # routers that copy from it
+        self.inbound: Routers = NO_ROUTERS  # routers that copy into this topic, by id, in the order they were made
+        self.outbound: Routers = NO_ROUTERS  # routers that copy from it
         # What is decided and not applied yet.
         self.in_flight: Sequence[InFlight] = ()
         self.assigned_seq = log.head_seq

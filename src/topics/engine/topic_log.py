@@ -24,6 +24,9 @@ from topics.model.gap import GapReason, LostRange
 from topics.model.record import Batch
 from topics.model.tag_match import TagMatch
 
+UNREADABLE = (TopicsError, OSError)
+"""What a block raises whose records are on a disk that does not give them back as they were."""
+
 
 class TopicLog:
     __slots__ = (
@@ -179,6 +182,12 @@ class TopicLog:
 
     def evict_through(self, last_seq: int) -> None:
         """A cap takes every live record up to `last_seq`."""
+        block = self.block_of(last_seq)
+        if block is not None and last_seq < block.last_seq:
+            try:
+                block.is_live(last_seq - block.first_seq)
+            except UNREADABLE:
+                last_seq = block.first_seq - 1  # it goes as a whole, later
         if last_seq >= self.earliest_seq:
             self.cap_lost_seq = last_seq
             self._remove_below(last_seq + 1, deleted=False)
@@ -186,6 +195,8 @@ class TopicLog:
     def expire(self, oldest_ts: int, *, wait: bool) -> None:
         """Expires every live record older than `oldest_ts`. If a block has to be fetched for that, raises `Busy` with
         `wait`, and otherwise leaves it for later.
+        A block that cannot be read goes as a whole, once the last of it is too old: whoever reads it is told what is
+        wrong, and nobody else.
         """
         while self.count:
             block = self.blocks[0]
@@ -196,18 +207,25 @@ class TopicLog:
                     block.prepare()
                 _fetch(block)
                 return
-            expired = len(block) if oldest_ts > block.last_ts else block.expired_before(oldest_ts)
             start = self.earliest_seq - block.first_seq
-            if expired <= start:
-                return
-            if expired == len(block):
-                self.ttl_lost_seq = block.first_seq + block.last_live()
+            if oldest_ts > block.last_ts:
+                try:
+                    last_live = block.last_live()
+                except UNREADABLE:
+                    last_live = len(block) - 1
+                self.ttl_lost_seq = block.first_seq + last_live
                 self._drop_first_block()
             else:
-                for position in range(start, expired):
-                    if block.is_live(position):
-                        self._kill(block, position)
-                        self.ttl_lost_seq = block.first_seq + position
+                try:
+                    expired = block.expired_before(oldest_ts)
+                    doomed = [position for position in range(start, expired) if block.is_live(position)]
+                except UNREADABLE:
+                    return
+                if expired <= start:
+                    return
+                for position in doomed:
+                    self._kill(block, position)
+                    self.ttl_lost_seq = block.first_seq + position
             self._advance()
 
     def delete_before(self, before_seq: int) -> int:
@@ -277,7 +295,9 @@ class TopicLog:
                 self._drop_first_block()
             block = self.blocks[0]
             start = max(self.earliest_seq - block.first_seq, 0)
-            self.earliest_seq = block.first_seq + block.first_live(start)
+            with suppress(*UNREADABLE):  # whoever reads it is told
+                start = block.first_live(start)
+            self.earliest_seq = block.first_seq + start
         while self.lost_ranges and self.lost_ranges[0].last < self.earliest_seq:
             passed = self.lost_ranges.pop(0)
             if passed.reason is GapReason.CRASH:
