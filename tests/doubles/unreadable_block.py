@@ -1,5 +1,7 @@
 """A block on a cold tier that cannot be reached: every fetch fails on the loop's next turn."""
 
+from collections.abc import Sequence
+
 from doubles.fake_loop import FakeLoop
 from topics.engine.block import Block
 from topics.engine.journal import Busy, Commit
@@ -22,7 +24,7 @@ class UnreadableBlock(Block):
     def cold(self) -> bool:  # type: ignore[override]
         return True
 
-    def prepare(self) -> None:
+    def prepare(self, removing: Sequence[int] = ()) -> None:
         if self.error is not None:
             self.fetches += 1
             commit = Commit()

@@ -50,8 +50,10 @@ class AnyBlock(Protocol):
         """False if its records have to be fetched first: call `prepare`, unless you can wait for slow storage."""
         ...
 
-    def prepare(self) -> None:
-        """If the records have to be fetched first, has that done and raises `Busy`."""
+    def prepare(self, removing: Sequence[int] = ()) -> None:
+        """If the records have to be fetched first, has that done and raises `Busy`. `removing`: positions that somebody
+        is about to `kill`, and nothing else: what that takes is kept, so that many blocks can be asked one after the
+        other."""
         ...
 
     @property
@@ -190,7 +192,7 @@ class Block:
     def last_ts(self) -> int:
         return self.timestamps[-1] if self.timestamps else 0
 
-    def prepare(self) -> None:
+    def prepare(self, removing: Sequence[int] = ()) -> None:
         """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: Sequence[int]) -> None:

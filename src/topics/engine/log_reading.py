@@ -273,11 +273,16 @@ def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -
 
 
 def prepare(log: TopicLog, seqs: Iterable[int]) -> None:
-    """Raises `Busy` while looking at these records would have to wait for slow storage, and what is wrong with a
-    segment that cannot be read."""
+    """Raises `Busy` while looking at these records would have to wait for slow storage."""
     for block, _ in log.by_block(seqs):
         block.prepare()
-        block.is_live(0)
+
+
+def prepare_removal(log: TopicLog, seqs: Iterable[int]) -> None:
+    """Raises `Busy` while removing these records would have to wait for slow storage, and what is wrong with a segment
+    that does not say which are live. Blocks that are asked for again need not be at hand all at once."""
+    for block, found in log.by_block(seqs):
+        block.prepare([seq - block.first_seq for seq in found])
 
 
 def prepare_delete(log: TopicLog, before_seq: int) -> None:

@@ -215,7 +215,7 @@ class Queues:
         held, skipped = _split(queue, node, seqs, lease_ids)
         if not held:
             return Settled(topic, held, skipped)
-        log_reading.prepare(topic.log, held)
+        log_reading.prepare_removal(topic.log, held)
         commit = self._records.delete_jobs(topic, held, node)
         if commit is None:
             self.on_change(topic)

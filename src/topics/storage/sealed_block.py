@@ -6,6 +6,8 @@ checkpoint. Everything else is read from the segment when it is asked for.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, islice
+from types import MappingProxyType
+from typing import cast
 
 from topics import limits
 from topics.errors import TopicsError
@@ -18,6 +20,9 @@ from topics.storage.frame import StoredRecord
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_text import SegmentText
 from topics.storage.segments import Segments
+
+NO_SIZES = cast(dict[int, int], MappingProxyType({}))
+"""Of all blocks nobody is about to remove records of."""
 
 
 class _StoredBlock:
@@ -46,7 +51,17 @@ class _StoredBlock:
 
 
 class SealedBlock(_StoredBlock):
-    __slots__ = ("_known_dead", "_live", "_segments", "_topic_id", "cold", "dead_below", "live_bytes", "live_count")
+    __slots__ = (
+        "_known_dead",
+        "_live",
+        "_segments",
+        "_sizes",
+        "_topic_id",
+        "cold",
+        "dead_below",
+        "live_bytes",
+        "live_count",
+    )
 
     def __init__(
         self,
@@ -77,20 +92,30 @@ class SealedBlock(_StoredBlock):
         self.unflagged = list(unflagged)
         self._known_dead = tuple(self.unflagged)  # a reader opened before their delete bytes were set does not see them
         self._live = live
+        self._sizes = NO_SIZES  # of records somebody is about to remove
 
     @property
     def ready(self) -> bool:
         return not self.cold or self._segments.is_loaded(self._topic_id, self.first_seq)
 
-    def prepare(self) -> None:
-        if self.cold:
+    def prepare(self, removing: Sequence[int] = ()) -> None:
+        unknown = [position for position in removing if position not in self._sizes]
+        if self.cold and (unknown or not removing):
             self._segments.require_loaded(self._topic_id, self.first_seq)
+        if removing:
+            self._bits()
+            if self.cold and unknown:
+                self._sizes = self._sizes | {position: self._bytes_of((position,)) for position in unknown}
 
     def is_live(self, position: int) -> bool:
         return bool(self._bits()[position])
 
     def kill(self, position: int, *, deleted: bool) -> int:
-        bits, size = self._bits(), self._bytes_of((position,))
+        bits, size = self._bits(), self._sizes.get(position)
+        if size is None:
+            size = self._bytes_of((position,))
+        else:
+            del self._sizes[position]
         bits[position] = 0
         if deleted:
             self.unflagged.append(position)
@@ -255,7 +280,7 @@ class ClearedBlock(_StoredBlock):
     live_count = 0
     live_bytes = 0
 
-    def prepare(self) -> None:
+    def prepare(self, removing: Sequence[int] = ()) -> None:
         """There is nothing to fetch."""
 
     def is_live(self, position: int) -> bool:

@@ -6,7 +6,7 @@ with it.
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -284,7 +284,7 @@ class FetchedBlock(Block):
         super().__init__(first_seq)
         self.fetch: Commit | None = Commit()
 
-    def prepare(self) -> None:
+    def prepare(self, removing: Sequence[int] = ()) -> None:
         if self.fetch is not None:
             raise Busy(self.fetch)
 

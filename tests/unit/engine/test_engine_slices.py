@@ -1,6 +1,7 @@
 """A delete by tag is looked for in slices and happens in one instant."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 from engine_on_a_fake_clock import EngineOnAFakeClock, record
@@ -121,7 +122,7 @@ def test_a_delete_of_all_below_a_seq_does_not_look_into_what_goes_whole() -> Non
     prepared: list[int] = []
 
     class Noting(Block):
-        def prepare(self) -> None:
+        def prepare(self, removing: Sequence[int] = ()) -> None:
             prepared.append(self.first_seq)
 
     at = EngineOnAFakeClock(block_events_max=BLOCK)
