@@ -79,9 +79,9 @@ class AnyBlock(Protocol):
         """Frees a live position, `deleted` on purpose or lost; returns the bytes it held."""
         ...
 
-    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
-        """Frees these positions where they are live, as deleted on purpose; `size` is what all of them hold together.
-        Returns how many were live and the bytes they held."""
+    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
+        """Frees these positions where they are live, as deleted on purpose; `size` is what all of them hold together,
+        if that is known. Returns how many were live and the bytes they held."""
         ...
 
     def ts(self, position: int) -> int: ...
@@ -260,10 +260,10 @@ class Block:
         self.live_bytes -= size
         return size
 
-    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
         fragments, nodes, tags, sizes = self.fragments, self.nodes, self.tags, self.sizes
         live = [position for position in positions if fragments[position] is not None]
-        if len(live) != len(positions):
+        if size is None or len(live) != len(positions):
             size = sum(sizes[position] for position in live)
         for position in live:
             fragments[position] = nodes[position] = tags[position] = None

@@ -268,7 +268,7 @@ class TopicLog:
         for block, found in self.by_block(seqs):
             first_seq = block.first_seq
             positions = [seq - first_seq for seq in sorted(set(found))]
-            count, size = block.kill_all(positions, block.size(positions))
+            count, size = block.kill_all(positions)
             self.count -= count
             self.bytes -= size
         self._advance()

@@ -111,11 +111,7 @@ class SealedBlock(_StoredBlock):
         return bool(self._bits()[position])
 
     def kill(self, position: int, *, deleted: bool) -> int:
-        bits, size = self._bits(), self._sizes.get(position)
-        if size is None:
-            size = self._bytes_of((position,))
-        else:
-            del self._sizes[position]
+        bits, size = self._bits(), self._bytes_of((position,))
         bits[position] = 0
         if deleted:
             self.unflagged.append(position)
@@ -123,10 +119,10 @@ class SealedBlock(_StoredBlock):
         self.live_bytes -= size
         return size
 
-    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
         bits = self._bits()
         live = [position for position in positions if bits[position]]
-        if len(live) != len(positions):
+        if size is None or len(live) != len(positions):
             size = self._bytes_of(live)
         for position in live:
             bits[position] = 0
@@ -140,8 +136,11 @@ class SealedBlock(_StoredBlock):
         must not depend on a file that may be damaged, and the sum is right again when the last one goes."""
         if len(live) == self.live_count:
             return self.live_bytes
+        sizes = self._sizes
+        if sizes and all(position in sizes for position in live):
+            return sum(map(sizes.pop, live))
         try:
-            return sum(map(self._reader().record_bytes, live))
+            return self.size(live)
         except (TopicsError, OSError):
             return self.live_bytes * len(live) // self.live_count
 
@@ -289,7 +288,7 @@ class ClearedBlock(_StoredBlock):
     def kill(self, position: int, *, deleted: bool) -> int:
         raise AssertionError(f"seq {self.first_seq + position} is dead already")
 
-    def kill_all(self, positions: Sequence[int], size: int) -> tuple[int, int]:
+    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
         return 0, 0
 
     def ts(self, position: int) -> int:
