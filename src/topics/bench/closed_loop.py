@@ -163,7 +163,10 @@ def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
             case _:
                 return HttpReply()
 
-    clients = [Connection(script, reply(), clock, plan.opening) for script in plan.scripts]
+    openings = plan.openings or [b""] * len(plan.scripts)
+    clients = [
+        Connection(script, reply(), clock, opening) for script, opening in zip(plan.scripts, openings, strict=True)
+    ]
     return ClosedLoop(clients, clock, plan.records_per_request)
 
 

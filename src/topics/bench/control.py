@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from topics.bench.errors import BenchError
-from topics.bench.nats_wire import INBOX, SUBSCRIBE, publish, reply_in
+from topics.bench.nats_wire import INBOX, publish, reply_in, subscribe
 from topics.bench.resp import RespReply, encode_command
 
 CALL_S_MAX = 60.0
@@ -115,7 +115,7 @@ class NatsControl(Control):
     def __init__(self, host: str, port: int) -> None:
         try:
             self._socket = socket.create_connection((host, port), timeout=CALL_S_MAX)
-            self._socket.sendall(SUBSCRIBE)
+            self._socket.sendall(subscribe(INBOX))
         except OSError as problem:
             raise BenchError(f"nats does not answer: {problem}") from problem
 

@@ -7,8 +7,18 @@ payload of the benchmark contains a line break, so replies are followed by their
 from topics.bench.errors import MalformedReply
 
 INBOX = b"_INBOX.bench"
-SUBSCRIBE = b'CONNECT {"verbose":false,"headers":true,"no_responders":false}\r\nSUB %b 1\r\n' % INBOX
+CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":false}\r\n'
 LINE_END = b"\r\n"
+
+
+def inbox_of(connection: int) -> bytes:
+    """Each connection has its own: whoever listens to an inbox gets every reply sent there."""
+    return b"%b.%d" % (INBOX, connection)
+
+
+def subscribe(inbox: bytes) -> bytes:
+    """What a connection says first."""
+    return b"%bSUB %b 1\r\n" % (CONNECT, inbox)
 
 
 def publish(subject: bytes, payload: bytes, *, reply_to: bytes, tag: bytes | None = None) -> bytes:

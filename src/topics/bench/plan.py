@@ -40,7 +40,7 @@ class CirclePlan(Plan, frozen=True, kw_only=True, tag=True):
     scripts: Sequence[Sequence[bytes]]
     lines_per_reply: int
     records_per_request: int
-    opening: bytes = b""  # what a connection says first
+    openings: Sequence[bytes] = ()  # what connection `i` says first, if they say anything
 
 
 class QueuePlan(Plan, frozen=True, kw_only=True, tag=True):

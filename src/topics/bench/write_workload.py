@@ -10,7 +10,7 @@ from topics.bench.floors import sync_ms
 from topics.bench.http1 import render_request
 from topics.bench.journal_watch import JournalWatch
 from topics.bench.measurement import Figure
-from topics.bench.nats_wire import INBOX, SUBSCRIBE, publish
+from topics.bench.nats_wire import inbox_of, publish, subscribe
 from topics.bench.plan import CirclePlan, LoadSettings
 from topics.bench.records import data_of, stream_command, tag_of, write_body
 from topics.bench.resp import LINES_PER_BULK_STRING
@@ -76,7 +76,10 @@ class WriteWorkload(ClosedLoop):
 
     def plan(self, target: Target, settings: LoadSettings) -> CirclePlan:
         plan = super().plan(target, settings)
-        return plan if target.kind is not TargetKind.NATS else msgspec.structs.replace(plan, opening=SUBSCRIBE)
+        if target.kind is not TargetKind.NATS:
+            return plan
+        openings = [subscribe(inbox_of(connection)) for connection in range(len(plan.scripts))]
+        return msgspec.structs.replace(plan, openings=openings)
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
         first = (connection * self.script_length + number) * self.records_per_request
@@ -86,8 +89,9 @@ class WriteWorkload(ClosedLoop):
             case TargetKind.REDIS:
                 return b"".join(stream_command(topic, b"*", record) for record in records)
             case TargetKind.NATS:
+                inbox = inbox_of(connection)
                 return b"".join(
-                    publish(topic, data_of(record), reply_to=INBOX, tag=tag_of(record)) for record in records
+                    publish(topic, data_of(record), reply_to=inbox, tag=tag_of(record)) for record in records
                 )
             case _:
                 body = write_body(first, self.records_per_request)

@@ -15,6 +15,7 @@ from topics.bench.write_workload import WriteWorkload
 
 SERVER = Target("topics", TargetKind.TOPICS, "127.0.0.1", 4000)
 REDIS = Target("redis", TargetKind.REDIS, "127.0.0.1", 6379)
+NATS = Target("nats", TargetKind.NATS, "127.0.0.1", 4222)
 
 
 def body_of(request: bytes) -> dict[str, object]:
@@ -45,6 +46,17 @@ def test_connections_write_different_records() -> None:
     workload = WriteWorkload("disk", 1)
     requests = {workload.request(SERVER, connection, number) for connection in (0, 1) for number in (0, 1, 2)}
     assert len(requests) == 6
+
+
+def test_each_connection_to_nats_hears_of_its_own_records_alone() -> None:
+    """JetStream answers to the inbox a record names, and everybody who listens there hears it."""
+    plan = WriteWorkload("disk", 2).plan(NATS, LoadSettings(3, 1.0))
+    inboxes = [opening.split(b"SUB ")[1].split()[0] for opening in plan.openings]
+    assert len(set(inboxes)) == 3
+    for inbox, script in zip(inboxes, plan.scripts, strict=True):
+        named = [line.split()[2] for request in script for line in request.split(b"\r\n") if line.startswith(b"HPUB ")]
+        assert set(named) == {inbox}
+        assert len(named) == 2 * len(script)
 
 
 def test_the_deep_read_walks_from_zero_to_the_head() -> None:
