@@ -18,7 +18,7 @@ from topics.bench.live_workload import FanoutWorkload
 from topics.bench.measurement import Progress
 from topics.bench.own_process import OwnProcess, server_on
 from topics.bench.plan import AnyPlan, CirclePlan, LoadSettings, ManyTopicsPlan, run_load
-from topics.bench.records import fill, write_body
+from topics.bench.records import fill, wait_until_durable, write_body
 from topics.bench.samples import Sample
 from topics.bench.scale_measurement import READY_S_MAX, STOP_S_MAX, make_topics
 from topics.bench.targets import Target, target_of
@@ -91,6 +91,7 @@ def over_records(settings: CurveSettings, progress: Progress) -> Curve:
                 with server.control() as control:
                     control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
                     fill(control, [TOPIC], 0, records)
+                    wait_until_durable(control, [TOPIC])
                 server.kill()
             with server_on(directory, ready_s_max=READY_S_MAX) as server:
                 starts.append(_start_cpu_ms(server))
