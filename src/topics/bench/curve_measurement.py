@@ -1,11 +1,10 @@
-"""Measures the curves: the same work at sizes from small to large, each point on a server of its own.
+"""Measures the curves: the same work at sizes from small to large.
 
 Most lines are of the processor time of the server, which other work on the machine touches least.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +44,7 @@ class CurveSettings:
 
 
 Measure = Callable[[CurveSettings, Progress], Curve]
+At = Callable[[OwnProcess, int], None]
 
 
 def decades(low: int, high: int) -> list[int]:
@@ -58,23 +58,18 @@ def decades(low: int, high: int) -> list[int]:
 def over_topics(settings: CurveSettings, progress: Progress) -> Curve:
     sizes = decades(10, settings.topics_max)
     writes: list[float] = []
-    starts: list[float] = []
-    for topics in sizes:
+
+    def before(server: OwnProcess, topics: int) -> None:
         progress(f"curves: {topics} topics")
-        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
-            directory = Path(name)
-            with server_on(directory) as server:
-                names = make_topics(topics, server)
-                plan = ManyTopicsPlan(
-                    target=target_of(server), settings=_load(settings), topics=names, records_per_request=1
-                )
-                writes.append(_cpu(_pressed(plan)))
-                server.stop(STOP_S_MAX)
-            with server_on(directory, ready_s_max=READY_S_MAX) as server:
-                starts.append(_start_cpu_ms(server))
+        names = make_topics(topics, server)
+        plan = ManyTopicsPlan(target=target_of(server), settings=_load(settings), topics=names, records_per_request=1)
+        writes.append(_cpu(_pressed(plan)))
+        server.stop(STOP_S_MAX)
+
+    starts = _restarts(sizes, before)
     lines = (
         Line("CPU of a single write, to all topics in turn", "µs", tuple(zip(sizes, writes, strict=True))),
-        Line("CPU of a start after a clean stop", "ms", tuple(zip(sizes, starts, strict=True))),
+        Line("CPU of a start after a clean stop", "ms", starts),
     )
     return Curve("topics", "topics", lines)
 
@@ -82,86 +77,95 @@ def over_topics(settings: CurveSettings, progress: Progress) -> Curve:
 def over_records(settings: CurveSettings, progress: Progress) -> Curve:
     sizes = decades(10_000, settings.records_max)
     reads: list[float] = []
-    starts: list[float] = []
-    for records in sizes:
+
+    def before(server: OwnProcess, records: int) -> None:
         progress(f"curves: {records} records in one topic")
-        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
-            directory = Path(name)
-            with server_on(directory) as server:
-                with server.control() as control:
-                    control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
-                    fill(control, [TOPIC], 0, records)
-                    wait_until_durable(control, [TOPIC])
-                server.kill()
-            with server_on(directory, ready_s_max=READY_S_MAX) as server:
-                starts.append(_start_cpu_ms(server))
-                target = target_of(server)
-                cursors = [records * part // SCRIPT for part in range(SCRIPT)]
-                scripts = [
-                    [_post(target, "/diff", diff_body(cursor)) for cursor in cursors[at:] + cursors[:at]]
-                    for at in range(SCRIPT)
-                ]
-                reads.append(_cpu(_pressed(_circle(target, settings, scripts, 1))))
+        with server.control() as control:
+            control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
+            fill(control, [TOPIC], 0, records)
+            wait_until_durable(control, [TOPIC])
+        server.kill()
+
+    def after(server: OwnProcess, records: int) -> None:
+        target = target_of(server)
+        cursors = [records * part // SCRIPT for part in range(SCRIPT)]
+        scripts = [
+            [_post(target, "/diff", diff_body(cursor)) for cursor in cursors[at:] + cursors[:at]]
+            for at in range(SCRIPT)
+        ]
+        reads.append(_cpu(_pressed(_circle(target, settings, scripts, 1))))
+
+    starts = _restarts(sizes, before, after)
     lines = (
         Line("CPU of a read of 1000 records, anywhere", "µs", tuple(zip(sizes, reads, strict=True))),
-        Line("CPU of a start after a kill", "ms", tuple(zip(sizes, starts, strict=True))),
+        Line("CPU of a start after a kill", "ms", starts),
     )
     return Curve("records", "records in a topic", lines)
 
 
 def over_watchers(settings: CurveSettings, progress: Progress) -> Curve:
-    samples: list[Sample] = []
-    with _server() as server:
-        for watchers in settings.watchers:
-            progress(f"curves: {watchers} watchers")
-            workload = FanoutWorkload(settings.durability, watchers)
-            (sample,) = workload.run_round([target_of(server)], _load(settings))
-            samples.append(_without_errors(sample))
-    p50 = tuple((size, each.p50_ms) for size, each in zip(settings.watchers, samples, strict=True))
-    cpu = tuple((size, _cpu(each)) for size, each in zip(settings.watchers, samples, strict=True))
-    lines = (Line("p50 from a write to its delivery", "ms", p50), Line("CPU of one delivery", "µs", cpu))
-    return Curve("watchers", "watchers of a topic", lines)
+    def sample(server: OwnProcess, watchers: int) -> Sample:
+        progress(f"curves: {watchers} watchers")
+        workload = FanoutWorkload(settings.durability, watchers)
+        (sample,) = workload.run_round([target_of(server)], _load(settings))
+        return _without_errors(sample)
+
+    cpu, p50 = _lines(settings.watchers, sample, "CPU of one delivery", "p50 from a write to its delivery")
+    return Curve("watchers", "watchers of a topic", (p50, cpu))
 
 
 def over_payload(settings: CurveSettings, progress: Progress) -> Curve:
-    samples: list[Sample] = []
-    with _server() as server:
-        for size in PAYLOAD_BYTES:
-            progress(f"curves: records of {size} bytes")
-            body = b'{"records":[{"data":"%b"}]}' % (b"x" * (size - 2))
-            samples.append(_written(server, settings, body, 1))
-    return Curve("payload", "bytes of a record", _write_lines(PAYLOAD_BYTES, samples, "write"))
+    def sample(server: OwnProcess, size: int) -> Sample:
+        progress(f"curves: records of {size} bytes")
+        return _written(server, settings, b'{"records":[{"data":"%b"}]}' % (b"x" * (size - 2)), 1)
+
+    return Curve("payload", "bytes of a record", _lines(PAYLOAD_BYTES, sample, "CPU of a write", "p50 of a write"))
 
 
 def over_batch(settings: CurveSettings, progress: Progress) -> Curve:
-    samples: list[Sample] = []
-    with _server() as server:
-        for records in BATCH_RECORDS:
-            progress(f"curves: batches of {records}")
-            samples.append(_written(server, settings, write_body(0, records), records))
-    cpu = tuple((size, _cpu(each)) for size, each in zip(BATCH_RECORDS, samples, strict=True))
-    p50 = tuple((size, each.p50_ms) for size, each in zip(BATCH_RECORDS, samples, strict=True))
-    lines = (Line("CPU of a record", "µs", cpu), Line("p50 of a batch", "ms", p50))
-    return Curve("batch", "records in a write", lines)
+    def sample(server: OwnProcess, records: int) -> Sample:
+        progress(f"curves: batches of {records}")
+        return _written(server, settings, write_body(0, records), records)
+
+    return Curve("batch", "records in a write", _lines(BATCH_RECORDS, sample, "CPU of a record", "p50 of a batch"))
 
 
 def over_connections(settings: CurveSettings, progress: Progress) -> Curve:
-    samples: list[Sample] = []
-    with _server() as server:
-        for connections in CONNECTIONS:
-            progress(f"curves: {connections} connections")
-            samples.append(_written(server, settings, write_body(0, 1), 1, connections))
-    return Curve("connections", "connections that write single records", _write_lines(CONNECTIONS, samples, "write"))
+    def sample(server: OwnProcess, connections: int) -> Sample:
+        progress(f"curves: {connections} connections")
+        return _written(server, settings, write_body(0, 1), 1, connections)
+
+    lines = _lines(CONNECTIONS, sample, "CPU of a write", "p50 of a write")
+    return Curve("connections", "connections that write single records", lines)
 
 
 SCALE_CURVES: tuple[Measure, ...] = (over_topics, over_records, over_watchers, over_payload)
 ALL_CURVES: tuple[Measure, ...] = (*SCALE_CURVES, over_batch, over_connections)
 
 
-@contextmanager
-def _server() -> Iterator[OwnProcess]:
+def _restarts(sizes: Sequence[int], before: At, after: At | None = None) -> tuple[tuple[int, float], ...]:
+    """The CPU of a start at each size: `before` presses on a server and ends it, `after` on the one started again."""
+    starts: list[tuple[int, float]] = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
+            directory = Path(name)
+            with server_on(directory) as server:
+                before(server, size)
+            with server_on(directory, ready_s_max=READY_S_MAX) as server:
+                starts.append((size, _start_cpu_ms(server)))
+                if after is not None:
+                    after(server, size)
+    return tuple(starts)
+
+
+def _lines(sizes: Sequence[int], sample: Callable[[OwnProcess, int], Sample], cpu: str, p50: str) -> tuple[Line, Line]:
+    """All sizes on one server."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-") as name, server_on(Path(name)) as server:
-        yield server
+        samples = [(size, sample(server, size)) for size in sizes]
+    return (
+        Line(cpu, "µs", tuple((size, _cpu(each)) for size, each in samples)),
+        Line(p50, "ms", tuple((size, each.p50_ms) for size, each in samples)),
+    )
 
 
 def _written(server: OwnProcess, settings: CurveSettings, body: bytes, records: int, connections: int = 16) -> Sample:
@@ -215,9 +219,3 @@ def _start_cpu_ms(server: OwnProcess) -> float:
     if spent is None:
         raise BenchError("the processor time of a process cannot be told here")
     return spent / 1e6
-
-
-def _write_lines(sizes: Sequence[int], samples: Sequence[Sample], what: str) -> tuple[Line, ...]:
-    cpu = tuple((size, _cpu(each)) for size, each in zip(sizes, samples, strict=True))
-    p50 = tuple((size, each.p50_ms) for size, each in zip(sizes, samples, strict=True))
-    return (Line(f"CPU of a {what}", "µs", cpu), Line(f"p50 of a {what}", "ms", p50))

@@ -43,7 +43,7 @@ def wait_until_durable(control: HttpControl, topics: list[str]) -> None:
     """Returns when a kill can lose nothing of what these topics hold.
 
     A write of class `disk` is answered up to 20 ms before it is in a file. A change of a topic is answered when it is
-    durable, and everything before it in the log of its topic is durable by then. (A `PUT` that changes nothing is not logged.)
+    durable, and everything before it in the log of its topic is durable by then. It must change something to be logged.
     """
     for topic in topics:
         control.call("PUT", f"/v0/topics/{topic}", b'{"idempotency_window_ms":%d}' % WINDOW_MS)
