@@ -47,6 +47,10 @@ def settings_of(text: str) -> dict[str, str]:
     return settings
 
 
+def blocks_of(text: str, *kinds: str) -> list[str]:
+    return [fence["text"] for fence in _FENCE.finditer(text) if fence["kind"] in kinds]
+
+
 def conversations_of(text: str) -> list[str]:
     """The lines of WebSocket conversations: `> ` is sent, `< ` has to come."""
     fences = [fence["text"] for fence in _FENCE.finditer(text) if fence["text"].startswith("> {")]

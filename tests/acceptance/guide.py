@@ -1,9 +1,9 @@
 """Runs the steps of a document as its reader would, and holds what they print against what it shows.
 
 In a block of kind `console` blanks count: tables have to line up. `…` stands for anything within a line, and alone for
-any lines. Times, addresses and lease ids may differ. A command whose output ends in `^C` runs until that is shown, and
-is then interrupted. Replies below a block of kind `sh` are compared without their white space. All share one shell, one
-directory and one server.
+any lines. Times, addresses and lease ids may differ, and so may the figures of a benchmark. A command whose output ends
+in `^C` runs until that is shown, and is then interrupted. Replies below a block of kind `sh` are compared without their
+white space. All share one shell, one directory and one server, which ends with `systemctl stop topics`.
 """
 
 import os
@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from acceptance import document_commands
 from acceptance.document_commands import Step
 from acceptance.terminal import environment, masked
 
+ROOT = Path(__file__).parents[2]
 END = "--- end of the command"
 INTERRUPTED = "^C"
 COMMAND_S_MAX = 120.0
@@ -26,18 +28,35 @@ SHIM = '#!/bin/sh\nexec "{python}" -m topics.cli.main "$@"\n'
 ADDRESS = re.compile(r"(http://)?(localhost|127\.0\.0\.1):4000")
 # Where a document's server keeps its data and its backups. The test has both elsewhere.
 DATA, BACKUPS = "/var/lib/topics", "/backups"
+BENCHMARK = "topics bench "
+STOP = "systemctl stop topics"
+# A benchmark prints other figures each time. Too few turns for a range have none.
+FIGURES = (
+    (re.compile(r", likely [\d.]+ to [\d.]+"), ""),
+    (re.compile(r"\d+(?: \d{3})*(?:\.\d+)?"), "N"),
+    (re.compile(r"\((?:met|missed):"), "(met or missed:"),
+    (re.compile(r"(?: {2,}|─+)+"), "  "),
+)
 
 
 def agrees(printed: str, step: Step) -> bool:
     """What is not shown may be anything but a refusal. What was interrupted may have gone on behind what is shown."""
     if not step.exact:
         return '"error":{' not in printed if step.printed is None else document_commands.prints(step.printed, printed)
-    lines = masked(step.printed or "").splitlines()
+    is_benchmark = step.commands.startswith(BENCHMARK)
+    lines = (_without_figures if is_benchmark else masked)(step.printed or "").splitlines()
     goes_on = is_interrupted(step)
     pattern = ""
     for line in lines[:-1] if goes_on else lines:
         pattern += r"(?:.*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"\n"
-    return (re.match if goes_on else re.fullmatch)(pattern, masked(_ended(printed))) is not None
+    shown = (_without_figures if is_benchmark else masked)(_ended(printed))
+    return (re.match if goes_on else re.fullmatch)(pattern, shown) is not None
+
+
+def _without_figures(text: str) -> str:
+    for pattern, instead in FIGURES:
+        text = pattern.sub(instead, text)
+    return text
 
 
 def _ended(printed: str) -> str:
@@ -52,14 +71,16 @@ def is_interrupted(step: Step) -> bool:
 class Shell:
     """One bash for a whole guide: what one command sets or writes is there for the next."""
 
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str, stop_server: Callable[[], None]) -> None:
         tools = directory / "bin"
         tools.mkdir()
         (tools / "topics").write_text(SHIM.format(python=sys.executable))
         (tools / "topics").chmod(0o755)
         (tools / ".curlrc").write_text("silent\nshow-error\n")
         (directory / "work").mkdir()
+        (directory / "work" / "src").symlink_to(ROOT / "src")  # as in a checkout, for `--against-checkout .`
         self._url = url
+        self._stop_server = stop_server
         self._places = {DATA: str(directory / "data"), BACKUPS: str(directory / "backups")}
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
         self._environment = environment(url, PATH=path, CURL_HOME=str(tools), TOPICS=url)
@@ -78,6 +99,9 @@ class Shell:
         self._process.communicate()
 
     def run(self, step: Step) -> str:
+        if step.commands.strip() == STOP:
+            self._stop_server()
+            return ""
         commands = ADDRESS.sub(self._url, step.commands)
         for written, here in self._places.items():
             commands = commands.replace(written, here)

@@ -4,11 +4,12 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
 
-from acceptance.document_commands import conversations_of, prints, settings_of, steps_of
+from acceptance.document_commands import blocks_of, conversations_of, prints, settings_of, steps_of
 from acceptance.guide import Shell, agrees
 from acceptance.server import Server
 
@@ -28,6 +29,22 @@ DOCUMENTS = [
     "docs/quickstart.md",
     "docs/security.md",
 ]
+# Their examples need more than a shell and a server. Each names its document.
+ELSEWHERE = {
+    "docs/client.md": "tests/acceptance/test_client_document.py",
+    "docs/spark.md": "tests/spark/test_documented_examples.py",
+    "examples/audit-log/README.md": "tests/acceptance/test_examples.py",
+    "examples/cdc-sqlite/README.md": "tests/spark/test_examples.py",
+    "examples/chat/README.md": "tests/browser/test_chat_example.py",
+    "examples/image-resizing/README.md": "tests/acceptance/test_examples.py",
+    "examples/iot-rollups/README.md": "tests/spark/test_examples.py",
+    "examples/webhooks/README.md": "tests/acceptance/test_examples.py",
+}
+NOT_RUN = {
+    "CONTRIBUTING.md": "it says how to run these tests",
+    "docs/pipelines.md": "a million records through every job take minutes",
+    "docs/scaling.md": "ten million records take half an hour",
+}
 REPLY_S_MAX = 60.0
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="the documents use curl")
@@ -39,7 +56,7 @@ def test_every_command_prints_what_the_document_shows(document: str, tmp_path: P
     steps = steps_of(text)
     assert steps
     server = Server(tmp_path, **settings_of(text))
-    shell = Shell(tmp_path, f"http://{server.api.host}:{server.api.port}")
+    shell = Shell(tmp_path, f"http://{server.api.host}:{server.api.port}", server.stop)
     try:
         wrong = []
         for step in steps:
@@ -78,3 +95,32 @@ def test_a_server_of_a_document_has_the_settings_it_is_started_with_there() -> N
     text = "```bash\nTOPICS_API_KEYS='a:read,b' topics serve  # keys\n```\n```sh\nTOPICS_PORT=1 topics serve\n```\n"
     assert settings_of(text) == {"TOPICS_API_KEYS": "a:read,b"}
     assert [step.commands for step in steps_of(text)] == ["TOPICS_PORT=1 topics serve\n"]
+
+
+def test_every_document_with_examples_is_run_by_a_test() -> None:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    shown = {
+        str(path.relative_to(ROOT)) for path in documents if blocks_of(path.read_text(), "sh", "console", "python")
+    }
+    assert shown == {*DOCUMENTS, *ELSEWHERE, *NOT_RUN}
+    for document, test in ELSEWHERE.items():
+        named = document.removeprefix("docs/").removeprefix("examples/").removesuffix("/README.md")
+        assert named in (ROOT / test).read_text(), f"{test} does not run {document}"
+
+
+def test_the_arrow_example_reads_every_record(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="the example reads Arrow")
+    (example,) = blocks_of((ROOT / "docs/api.md").read_text(), "python")
+    server = Server(tmp_path)
+    try:
+        server.api.post("/v0/topics/orders", {"records": [{"data": {"sku": "kettle"}, "tag": "ada"}, {"data": 2}]})
+        names: dict[str, Any] = {}
+        code = example.replace("http://127.0.0.1:4000", f"http://{server.api.host}:{server.api.port}")
+        exec(compile(code, "docs/api.md", "exec"), names)
+        rows = names["orders"].select(["seq", "tag", "data"]).to_pylist()
+    finally:
+        server.stop()
+    assert rows == [
+        {"seq": 1, "tag": "ada", "data": '{"sku":"kettle"}'},
+        {"seq": 2, "tag": None, "data": "2"},
+    ]
