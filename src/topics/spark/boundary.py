@@ -1,4 +1,4 @@
-"""Where a read begins and ends: everywhere the same, by topic, or by time.
+"""Where a read begins and ends: the same for all topics, by topic, or by time.
 
 Kafka's way to write offsets is understood, too: a topic is one log, so its only partition is 0.
 """
@@ -23,7 +23,7 @@ class Boundary:
     """One end of a read: `everywhere` is EARLIEST or LATEST, `seqs` and `times` (ms) override it by topic, `ts` is a
     time for all.
 
-    Seqs are as in Spark's Kafka source: the first one to read, or the first one not to read any more.
+    Seqs are as in Spark's Kafka source: the first one to read, or the first one past the end.
     """
 
     everywhere: int

@@ -1,8 +1,8 @@
 """Tables of Spark's catalog: `CREATE TABLE … USING topics OPTIONS (…)`.
 
-Spark keeps the options of such a table, shows them twice to the source when the table is made, and not at all when it
-is read. What it does hand over is the schema, metadata of its columns included. So the options are put there, except
-for the API key: that comes from the environment.
+Spark keeps the options of such a table. It passes them to the source twice when the table is made, and never when it is
+read. What it does pass is the schema, with the metadata of its columns, so the options are kept there. The API key is
+not: it comes from the environment.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Records as Arrow arrays, whoever read them."""
+"""Records as Arrow arrays, wherever they were read from."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -28,8 +28,8 @@ class MalformedRecord(TopicsError):
 
 
 class DataLoss(TopicsError):
-    """Records this query had to read are gone. To go on without them, and have the loss in the log or in the data,
-    set `onDataLoss` to `warn` or `rows`."""
+    """Records that this query needs are gone. To go on without them, set `onDataLoss` to `warn` (the loss is logged) or
+    `rows` (the loss is a row)."""
 
     def __init__(self, topic: str, gap_from: int, gap_to: int | None, reason: str) -> None:
         what = f"from seq {gap_from} on" if gap_to is None else f"seqs {gap_from} to {gap_to}"
@@ -44,8 +44,8 @@ class DataLoss(TopicsError):
 
 
 class FilesBehind(TopicsError):
-    """The files do not have everything yet that was planned: the offsets are of a server that is ahead of them, or the
-    files are an older copy. Run again in a moment, or read newer files."""
+    """The files do not have everything that was planned yet: the offsets come from a server that is ahead of its files,
+    or the files are an older copy. Run it again in a moment, or read newer files."""
 
     def __init__(self, topic: str, head_seq: int, end: int) -> None:
         super().__init__(f'the files of topic "{topic}" end at seq {head_seq}, before {end}', topic=topic)
@@ -60,9 +60,9 @@ class TopicChangedDuringRead(TopicsError):
 
 
 class ReplayDiffers(TopicsError):
-    """A batch was written again with other records than the first time, so the two cannot be told to be the same.
-    Make the query deterministic (no shuffles without order, no random values, no changed partitioning), or, if records
-    were deleted meanwhile, begin with a new checkpoint behind what was written."""
+    """A batch was written again with different records, so it cannot be recognized as the same. Make the query
+    deterministic (no shuffles without order, no random values, no changed partitioning), or, if records were deleted
+    meanwhile, start with a new checkpoint after what was written."""
 
     def __init__(self, topic: str, key: str, before: int, now: int) -> None:
         super().__init__(
@@ -82,5 +82,5 @@ class SparkMissing(TopicsError):
 
 
 class PipelineError(TopicsError):
-    """Root of what can go wrong in a bulk job. Whatever it is, the job left its last good state: put right what the
-    message names and run the same command again."""
+    """Root of the errors of bulk jobs. A failed job leaves its last good state: fix what the message names, and run the
+    same command again."""

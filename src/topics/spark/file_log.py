@@ -53,8 +53,8 @@ class FileLog:
         return {name: _range_of(topic) for name, topic in self._topics.items()}
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int:
-        """Where the records of `ts` (ms) or later begin; all before it are older. Lost seqs whose time is unknown count
-        as not older, or, `behind_losses`, as older."""
+        """Where the records of `ts` (ms) or later begin; all before it are older. Lost seqs of unknown time count as
+        later, or, with `behind_losses`, as older."""
         log = self._topic(topic).log
         seq = _seq_at(log, ts)
         while behind_losses and seq <= log.head_seq and (gap := log_reading.gap_at(log, seq - 1)) is not None:
@@ -73,9 +73,9 @@ class FileLog:
     ) -> list[FilePartition]:
         """Seqs [start, end] as partitions, in order; those of `from_ts <= ts < to_ts` (ms) if given.
 
-        Every seq in there is a record of exactly one partition, or in a gap of exactly one, or deleted. A partition
-        has at most `max_records` seqs (0: some 200 000). There are at least `min_partitions`, while a partition has
-        more than one. The same arguments give the same partitions.
+        Every seq is a record of exactly one partition, or in a gap of exactly one, or deleted. A partition has at most
+        `max_records` seqs (0: some 200 000). There are at least `min_partitions`, unless that would need empty ones.
+        The same arguments give the same partitions.
         """
         stored = self._topic(topic)
         if start < 1 or end > stored.log.head_seq:
@@ -110,7 +110,7 @@ class FileLog:
 
     @staticmethod
     def _gaps(log: TopicLog, start: int, end: int) -> Iterator[GapPiece]:
-        """What a reader who begins at `start` is told to be lost."""
+        """The losses a reader that begins at `start` is told about."""
         at = start
         while at <= end:
             gap = log_reading.gap_at(log, at - 1)
@@ -141,7 +141,7 @@ class FileLog:
         self, stored: StoredTopic, first_seq: int, start: int, end: int, deleted: Iterable[int]
     ) -> SegmentPiece:
         image = stored.segments[first_seq]
-        # Where it is not, it may be by the time it is read.
+        # If it is not there yet, it may be by the time it is read.
         roots = [root for root in (self.path, self.cold_path) if root]
         directories = [paths.topic_dir(root, stored.topic_id) for root in roots]
         return SegmentPiece(
@@ -155,7 +155,7 @@ class FileLog:
 
 
 def _tail_piece(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Piece:
-    """Records that no segment has, but snapshots."""
+    """Records that are in snapshots and in no segment."""
     base = block.first_seq
     if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
         return _inline_piece(block, start, end)
@@ -164,7 +164,7 @@ def _tail_piece(stored: StoredTopic, block: Block, start: int, end: int, dead: l
 
 
 def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
-    """Records that no segment has yet. Copies that routers made are in no WAL file either: they are sent along."""
+    """Records that no segment has yet. Copies made by routers are in no WAL file either, so they are sent along."""
     base = block.first_seq
     if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
         yield _inline_piece(block, start, end)

@@ -1,7 +1,7 @@
-"""What is planned and read of a data directory's files: small frozen values, picklable and self-contained.
+"""Plans for reading a data directory's files: small frozen values, picklable and self-contained.
 
 A partition is a run of seqs of one topic, as pieces: parts of segments, of snapshots and of WAL files, a few records
-carried along, and the seqs that are lost. The pieces name files and seqs, so reading one needs nothing of the planner.
+carried along, and the seqs that are lost. The pieces name files and seqs, so they can be read without the planner.
 """
 
 from dataclasses import dataclass
@@ -33,8 +33,9 @@ class SegmentRange:
 class TopicRange:
     """A topic as the files have it. `epoch` tells it from an earlier or later one of the same name.
 
-    The records are those of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Below `evict_floor`
-    records were lost against their owner's will; the four `…_lost_seq` are the highest of each cause, 0 for none.
+    The records are those of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Records below
+    `evict_floor` were lost without anybody asking for it; the four `…_lost_seq` are the highest of each cause, 0 for
+    none.
     """
 
     name: str
@@ -54,8 +55,8 @@ class TopicRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """Records [start, end] of a segment. It is in one of `directories`, looked for in this order. `deleted`: what is
-    deleted besides the records whose delete byte is set."""
+    """Records [start, end] of a segment. It is in one of `directories`, searched in this order. `deleted`: seqs deleted
+    in addition to those whose delete byte is set."""
 
     directories: tuple[str, ...]
     first_seq: int
@@ -67,7 +68,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class TailPiece:
-    """Records [start, end] of a tail, which snapshots have: `places` are (path, offset, length) of its bytes, which
+    """Records [start, end] of a tail, which is in snapshots: `places` are (path, offset, length) of its bytes, which
     begin with `first_seq`."""
 
     places: tuple[tuple[str, int, int], ...]

@@ -1,6 +1,6 @@
 """Reads a planned partition into Arrow columns. Every record is checked: seq, lengths, checksum.
 
-Reading the same partition again gives the same rows, but for records deleted since: those are left out from then on.
+Reading a partition again gives the same rows, except for records deleted since.
 
 A running server replaces its files: the WAL goes into segments, segments move to the cold tier or go with their
 records. A piece whose file is gone is planned anew, and what was lost meanwhile becomes a gap. This happens at most
@@ -127,7 +127,7 @@ def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozens
 
 
 def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Columns:
-    """Without a Python object for any record, unless it has meta."""
+    """Makes no Python object for a record, unless it has meta."""
     nothing = pa.nulls(len(kept), pa.string())
     data, meta = nothing, nothing
     if "data" in fields or "meta" in fields:
@@ -145,8 +145,8 @@ def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Co
 
 
 def _texts(data: bytes, starts: Ints, ends: Ints, kept: Ints) -> pa.Array:
-    """The bytes [start, end) of each kept record. The fields and what lies between them are taken for one long array of
-    texts, of which every second one is copied out: Arrow does that in one go."""
+    """The bytes [start, end) of each kept record. The fields and the bytes between them are treated as one long array
+    of texts, and every second one is copied out: Arrow does that in one call."""
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
     whole = pa.Array.from_buffers(

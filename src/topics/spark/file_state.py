@@ -1,11 +1,11 @@
-"""A data directory as it is now: what the door for readers (`storage.reading`) hands over, folded as the server does.
+"""A data directory as it is now: what `storage.reading` returns, folded the way the server does it.
 
-So floors, caps and deletes come out as they would on a start. What may surprise:
+So floors, caps and deletes come out as they would after a start. Some things may surprise:
 
 - Seqs that were handed out but have no record yet are not lost here: a running server may be about to write them. After
   a crash, the next start is what declares them lost. Where the log says that there were records that it does not have,
   the topic ends before them, whatever follows.
-- The clock takes nothing: records past their TTL are there until the server has noted that they are gone.
+- No clock is read: records past their TTL stay until the server has logged that they are gone.
 - A cap does not reach into the cold tier, as on a start: what the server has evicted there since its last snapshot is
   still there.
 - Copies that routers have made are made again here, as far as `meta/heads` or operations after them say that they were.
@@ -68,8 +68,8 @@ def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
 
 
 class _End(NamedTuple):
-    """The first seq of a topic that no file has although later ones are there, and when that was noticed. The server
-    may have it and write it yet; `apply` calls it lost, as a start does."""
+    """The first seq of a topic that is in no file although later ones are, and when that was noticed. The server may
+    still have it and write it; `apply` would call it lost, as a start does."""
 
     seq: int
     ts: int
@@ -107,7 +107,7 @@ class _Fold:
                 routers = map(self._state.routers.by_id, operation.routers)
                 changed = {router.dest.topic_id for router in routers if router is not None}
             case Restarted(ts=ts):
-                # What is not in the log by then never will be.
+                # If it is not in the log by then, it never will be.
                 self._ends = {topic_id: end for topic_id, end in self._ends.items() if end.ts > ts}
                 changed = set()
             case _:
@@ -172,7 +172,7 @@ def _ends_at(log: TopicLog) -> tuple[int, int]:
 
 
 def _ending_before(log: TopicLog, end_seq: int) -> TopicLog:
-    """What the log had before it got to `end_seq`, as far as it has it still. No block spans that."""
+    """What the log held before it reached `end_seq`, as far as it still does. No block spans that seq."""
     left = TopicLog()
     for block in log.blocks:
         if block.first_seq < end_seq:

@@ -32,7 +32,7 @@ class FileShare:
 
 
 class FilesLog:
-    """A data directory, a backup or a cold directory. It is looked at anew whenever ranges are asked for."""
+    """A data directory, a backup or a cold directory. It is read again whenever ranges are asked for."""
 
     def __init__(self, read: ReadOptions, files: Files, fields: frozenset[str]) -> None:
         self._options = read
@@ -44,7 +44,7 @@ class FilesLog:
         return read_id(RealDisk(), self._files.path) or ""
 
     def require_reachable(self) -> None:
-        """Files are there, or the first look at them says so."""
+        """Nothing to connect to: missing files are reported when they are first read."""
 
     def ranges(self) -> dict[str, TopicRange]:
         self._seen = FileLog(self._files.path, self._files.cold_path)
@@ -123,7 +123,7 @@ def _reaches(known: _Known | None, wanted: SeqRange) -> bool:
 
 
 def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]:
-    """What of a range no file can have, and up to where there may be some."""
+    """The part of a range that no file can have, and up to where files may have records."""
     gaps = [] if wanted.lost_from is None else [Gap(wanted.lost_from, None, GapReason.RECREATED)]
     end = wanted.end
     if wanted.size and known is None:
@@ -133,6 +133,6 @@ def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], in
         gaps.append(Gap(wanted.start + 1, end, GapReason.RECREATED))
         end = wanted.start
     elif known is not None and known.head_seq < end:
-        # No loss: only a server that starts can say what a crash took.
+        # Not a loss: only a starting server can say what a crash took.
         raise FilesBehind(wanted.topic, known.head_seq, end)
     return tuple(gaps), end

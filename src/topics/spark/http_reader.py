@@ -1,7 +1,7 @@
 """A running server as a log, and how ranges of its topics are read.
 
-`read_range` is a function of (topic, epoch, start, end) and of nothing else: the same range twice gives the same rows,
-or a gap that says which of them are gone. Deleted and filtered records are simply not there; they are no loss.
+`read_range` depends on (topic, epoch, start, end) and on nothing else: reading a range twice gives the same rows, or a
+gap that says which of them are gone. Deleted and filtered records are simply absent; they are not losses.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class ServerLog:
         return gathered(read_range(self._client, planned, self._options.filters, self._fields))
 
     def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
-        """Looks at all topics at once before and after: a task may have hundreds of small ones."""
+        """Checks all topics in one call before and one after: a task may read hundreds of small ones."""
         ranges = [share for share in shares if isinstance(share, SeqRange)]
         names = [wanted.topic for wanted in ranges if wanted.size]
         before = named_ranges(self._client, names)
@@ -77,7 +77,7 @@ class ServerLog:
             try:
                 self._client.set_cursor(topic, name, position.seq)
             except TopicNotFound:
-                # Deleted meanwhile: the next offset tells it as the loss it is.
+                # Deleted meanwhile: the next offset reports it as a loss.
                 continue
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ def named_ranges(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
         asked = unique[at : at + limits.SPARK_LISTED_NAMES_MAX]
         page = client.send(calls.topics_named(asked)).topics
         if any(each.epoch is UNSET or each.topic not in asked for each in page):
-            # A server that does not know this way to ask.
+            # An older server, which cannot list topics by name.
             return _one_by_one(client, unique)
         found |= {each.topic: _range_of(each) for each in page}
     return found
@@ -130,8 +130,8 @@ def _one_by_one(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
 
 
 def seq_at(client: Client, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-    """Where the records of `ts` or later begin, or None if there are none. All before are older; lost seqs whose time
-    nobody knows count as not older. `behind_losses`: the first record that is still there."""
+    """Where the records of `ts` or later begin, or None if there are none. All before it are older; lost seqs of
+    unknown time count as later. With `behind_losses`: the first record that is still there."""
     cursor = 0
     while True:
         reply = client.diff(topic, cursor, from_ts=ts, limit=1)
@@ -188,7 +188,7 @@ def _read_existing(
         )
         gap = reply.tombstone
         if reply.head_seq < end:
-            # The head went back: a topic that keeps nothing over a restart began anew.
+            # The head went back: the topic keeps nothing over a restart, and started over.
             yield Gap(cursor + 1, end, GapReason.RECREATED)
             return
         if gap is not None and gap.gap_from <= end:

@@ -1,7 +1,7 @@
 """A schema from a sample of payloads, by the rules of Spark's own JSON source.
 
-The sample is the first records there are, a bounded number: what comes later and does not fit is malformed, as the
-option `mode` has it.
+The sample is the first records there are, a bounded number: a later record that does not fit is malformed, and the
+option `mode` says what becomes of it.
 """
 
 from collections.abc import Iterable, Iterator

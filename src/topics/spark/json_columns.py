@@ -1,8 +1,8 @@
 """Payloads as Arrow columns of the types a schema names: only those fields are decoded.
 
-The fast way is one call of msgspec for a whole batch, into structs made for the schema: about 1 µs a record. A batch it
-refuses is decoded record by record, and a record it refuses the exact way (`json_values`), by which it is malformed or
-only unusual, such as a number where text is wanted.
+The fast way is one call of msgspec for a whole batch, into structs made for the schema: about 1 µs a record. If it
+refuses a batch, the batch is decoded record by record; if it refuses a record, the exact way (`json_values`) decides
+whether the record is malformed or only unusual, such as a number where text is wanted.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _REFUSED = (msgspec.DecodeError, RecursionError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class PayloadColumn:
-    """A column of the frame that comes from payloads: a field of theirs, or, None, all of it."""
+    """A column of the frame that comes from payloads: one field, or (None) the whole payload."""
 
     name: str
     field: str | None
@@ -118,7 +118,7 @@ class PayloadParser:
         return row
 
     def _row_by_members(self, payload: bytes) -> tuple[Any, str | None]:
-        """The exact way: of a name that comes twice the last value counts that is of its type."""
+        """The exact way: if a name is repeated, the last value of the right type wins."""
         row = self._row(**self._nothing)
         bad: Malformations = []
         text = payload.decode().strip(" \t\n\r")

@@ -1,8 +1,8 @@
 """One JSON value as a value of a Spark type, by the rules of Spark's own JSON source.
 
 This is the exact way and the slow one, some 10 µs a record: `json_columns` takes it for what its fast way does not
-understand. A value of the wrong type is null and makes its record malformed; what else the record has is kept. A wrong
-element makes its whole array or map null, except where only some field of a struct is wrong.
+understand. A value of the wrong type becomes null and makes its record malformed; the record's other values are kept. A
+wrong element makes its whole array or map null, except where only some field of a struct is wrong.
 """
 
 import base64

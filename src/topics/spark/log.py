@@ -21,11 +21,11 @@ class Planned(Protocol):
 
 class Log(Protocol):
     def server_id(self) -> str:
-        """Whose topics these are; empty when nobody can tell."""
+        """Whose topics these are; empty if unknown."""
         ...
 
     def require_reachable(self) -> None:
-        """Raises what says that there is nothing to read from."""
+        """Raises an error if there is nothing to read from."""
         ...
 
     def ranges(self) -> dict[str, TopicRange]:
@@ -33,8 +33,8 @@ class Log(Protocol):
         ...
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-        """Where the records of this time (ms) or later begin; None if there are none. Lost seqs whose time nobody knows
-        count as not older, or, `behind_losses`, as older."""
+        """Where the records of this time (ms) or later begin; None if there are none. Lost seqs of unknown time count
+        as later, or, with `behind_losses`, as older."""
         ...
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]: ...
@@ -42,7 +42,7 @@ class Log(Protocol):
     def read(self, planned: Planned) -> Iterator[Columns | Gap]: ...
 
     def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
-        """All that one task has to read, with the topic of each."""
+        """Everything one task reads, each batch with its topic."""
         ...
 
     def store_cursor(self, name: str, offsets: Offsets) -> None: ...

@@ -1,4 +1,4 @@
-"""How far a query has read, and how what lies ahead is cut: pure functions, no server.
+"""How far a query has read, and how the rest is divided: pure functions, no server.
 
 An offset maps a topic to the last seq read of it and to the topic's epoch, because a name alone does not tell a topic
 from a later one of the same name. Spark compares offsets as JSON text, so keys are sorted and values are integers.
@@ -28,7 +28,7 @@ class TopicRange(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Seqs that cannot be read any more, both ends inclusive; `gap_to` is None when nobody knows how far they went."""
+    """Seqs that can no longer be read, both ends inclusive; `gap_to` is None if the end is unknown."""
 
     gap_from: int
     gap_to: int | None
@@ -37,7 +37,8 @@ class Gap(NamedTuple):
 
 class SeqRange(NamedTuple):
     """Seqs of one topic to read: `start` is exclusive, `end` inclusive. `lost_from` is set when the topic is not the
-    one read before: from that seq on all is lost, how much is not known, and the range begins at the new start."""
+    one read before: everything of the old one from that seq on is lost, an unknown number, and the range begins at the
+    start of the new one."""
 
     topic: str
     epoch: int
@@ -65,7 +66,7 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[str, Position]:
 
 
 def is_same_log(before: Position, now: Position) -> bool:
-    """Whether `now` follows `before` in one instance of a topic. A head that went back is a log begun anew, too."""
+    """Whether `now` follows `before` in one instance of a topic. A head that went back also means a new log."""
     return before.epoch == now.epoch and before.seq <= now.seq
 
 
@@ -107,7 +108,7 @@ def _shares(sizes: Mapping[str, int], offsets_max: int) -> dict[str, int]:
     shares = {topic: max(min(1, size), offsets_max * size // total) for topic, size in sizes.items()}
     rest = offsets_max - sum(shares.values())
     if rest > 0:
-        # Those that were raised to one have had their remainder.
+        # Those raised to one have already had their remainder.
         may_have_more = [topic for topic, size in sizes.items() if offsets_max * size >= total]
         may_have_more.sort(key=lambda topic: (-(offsets_max * sizes[topic] % total), topic))
         for topic in may_have_more[:rest]:

@@ -1,5 +1,5 @@
-"""The options as the user wrote them, and how the text of one becomes a value. Whatever does not fit is refused by the
-option's name."""
+"""The options as the user wrote them, and how the text of one becomes a value. A value that does not fit is refused,
+and the message names the option."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _OF_SPARK = frozenset(("checkpointlocation", "queryname", "serialization.format"
 
 
 class Given:
-    """Checked for unknown names, which ignore case as everywhere in Spark."""
+    """Refuses unknown names. Names ignore case, as everywhere in Spark."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         names = {name.lower(): name for name in known}

@@ -1,7 +1,7 @@
-"""The options of `format("topics")`: what they are, and which of them go together.
+"""The options of `format("topics")`: what they are, and which may be combined.
 
-Whatever is unknown, malformed or contradictory is refused by name; nothing is guessed. The API key is kept in a
-`Secret`, which shows itself to nobody.
+An unknown, malformed or contradictory option is refused by name; nothing is guessed. The API key is kept in a `Secret`,
+which is never printed.
 """
 
 import os
@@ -25,7 +25,7 @@ API_KEY_VARIABLE = "TOPICS_API_KEY"
 
 
 class On(Flag):
-    """What an option has a meaning for."""
+    """Where an option applies."""
 
     BATCH = auto()
     STREAM = auto()
@@ -88,7 +88,7 @@ class TableSchema(StrEnum):
 
 
 class ParseMode(StrEnum):
-    """What becomes of a record whose payload is not what the schema says, as in Spark's JSON source."""
+    """What happens to a record whose payload does not fit the schema, as in Spark's JSON source."""
 
     PERMISSIVE = "permissive"
     DROPMALFORMED = "dropmalformed"
@@ -153,7 +153,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which live records are left out. They are no loss."""
+    """Which live records are left out. They are not losses."""
 
     node: tuple[str, ...]
     match: tuple[str, str, str] | None
@@ -332,14 +332,14 @@ def _subscription(given: Given, origin: Server | Files) -> Subscription:
     topics = values.names(given, "subscribe")
     if not topics:
         raise InvalidOption("subscribe", "is missing; name topics, or give subscribePrefix or subscribePattern")
-    # In a cold directory topics have no names; there they go by their ids, which no name looks like.
+    # In a cold directory topics have no names. They go by their ids, which cannot be mistaken for names.
     for topic in topics if isinstance(origin, Server) else ():
         values.check_topic("subscribe", topic)
     return Subscription(tuple(sorted(topics)))
 
 
 def _plain_prefix(pattern: str) -> str:
-    """What every name that matches begins with, as far as it is easily seen: so little has to be listed."""
+    """A prefix that every match has, as far as the pattern shows it plainly: it shortens the list to ask for."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -350,7 +350,7 @@ def _plain_prefix(pattern: str) -> str:
         return ""
     plain = _PLAIN.match(pattern)
     assert plain is not None
-    # The last character may be optional: `ab*` also is `a`.
+    # The last character may be optional: `ab*` also matches `a`.
     return plain[0][:-1] if pattern[plain.end() :][:1] in {"?", "*", "{"} else plain[0]
 
 

@@ -1,5 +1,5 @@
-"""Where records are read from: a running server or the files of one, with an archive of it or without. Only this module
-knows which."""
+"""Where records are read from: a running server or its files, with or without an archive. Only this module knows
+which."""
 
 from topics.spark.columns import ALL_FIELDS
 from topics.spark.http_reader import ServerLog
@@ -21,7 +21,7 @@ def open_log(read: ReadOptions, fields: frozenset[str] = ALL_FIELDS) -> Log:
 def _open_origin(read: ReadOptions, fields: frozenset[str]) -> Log:
     if isinstance(read.origin, Server):
         return ServerLog(read, read.origin, fields)
-    # Only here: the engine comes along with it, and every worker process would pay for importing that.
+    # Imported here only: it brings the engine along, and every worker process would pay for that.
     from topics.spark.files import FilesLog  # noqa: PLC0415
 
     return FilesLog(read, read.origin, fields)

@@ -1,7 +1,7 @@
 """Filters of a query that narrow what is read: by topic, seq, time and tag.
 
-Narrowing never hides a loss. What is lost has a topic and a seq, so those bounds are taken as they are; it has no time
-that is known, so a time only cuts off what is certainly outside; and a tag only chooses among records.
+Narrowing never hides a loss. A loss has a topic and seqs, so those bounds apply to it as they are. Its time is unknown,
+so a time only cuts off what is certainly outside. A tag only chooses among records.
 """
 
 import sys
@@ -29,7 +29,7 @@ _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What the columns are called, by what they are here.
+# The names of the columns, by what they mean here.
 _COLUMNS = {
     TableSchema.TOPICS: {"topic": "topic", "seq": "seq", "ts": "ts", "tag": "tag"},
     TableSchema.KAFKA: {"topic": "topic", "offset": "seq", "timestamp": "ts"},
@@ -76,7 +76,7 @@ class Narrowing:
 
 
 def narrowing(filters: Sequence[Filter], schema: TableSchema | None, match: Match | None) -> Narrowing:
-    """`match` is the choice by tag the options have made already: there is only one."""
+    """`match` is the tag filter already set by the options: there can be only one."""
     found = Narrowing(match=match)
     names = _COLUMNS[schema or TableSchema.TOPICS]
     for each in filters:
@@ -93,7 +93,7 @@ def narrowing(filters: Sequence[Filter], schema: TableSchema | None, match: Matc
             case "tag":
                 taken = _by_tag(found, each)
         if taken is not None:
-            # Times come in microseconds: Spark looks again.
+            # Times come in microseconds, so Spark filters again.
             found = taken if column == "ts" else replace(taken, exact=(*taken.exact, each))
     return found
 

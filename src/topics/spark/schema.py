@@ -75,7 +75,7 @@ _STORED_AS = {"headers": "meta", "meta_text": "meta"}
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """`source` is a column of the record; None where it is the payload's, or the text of a malformed one."""
+    """`source` is a column of the record; None for a field of the payload, or the text of a malformed one."""
 
     name: str
     source: str | None
@@ -99,7 +99,7 @@ class Table:
         self._parser: PayloadParser | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        # Made where it is used: its classes cannot be sent.
+        # Made where it is used, because its classes cannot be pickled.
         return self.__dict__ | {"_parser": None}
 
     @property
@@ -224,7 +224,7 @@ class Table:
 
 
 def table_of(wanted: StructType, read: ReadOptions) -> Table:
-    """Raises `InvalidColumns` for what a record cannot be read as."""
+    """Raises `InvalidColumns` for columns that a record cannot be read as."""
     if read.schema is TableSchema.KAFKA:
         if wanted != KAFKA:
             raise InvalidColumns(

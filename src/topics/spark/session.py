@@ -13,7 +13,7 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A Python source cannot ask for filters; the session has to hand them over.
+    # A Python source cannot ask for filters: a setting of the session makes Spark pass them.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
@@ -34,10 +34,11 @@ def has_java() -> bool:
 def local_session(
     name: str = "topics", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one on this machine. The source is found by itself: the package is importable."""
+    """The running session, or a new one on this machine. Spark finds the source by itself, because the package is
+    importable."""
     if not has_java():
         raise JavaMissing(JAVA_ADVICE)
-    # Spark would start whatever python3 is first in the path, which need not have this package.
+    # Otherwise Spark starts the first python3 on the PATH, which may not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (DEFAULTS | dict(settings or {})).items():

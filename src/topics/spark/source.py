@@ -103,7 +103,7 @@ class TopicsReader(DataSourceReader):
             end = resolve(log, ranges, self._options.end, "endingOffsets")
             for topic, position in start.items():
                 if position.seq > end[topic].seq:
-                    # Timestamps may well name a time in which nothing was written.
+                    # Nothing may have been written in the time that timestamps name.
                     if not self._options.start.is_by_time and not self._options.end.is_by_time:
                         raise InvalidOption("endingOffsets", f'is before startingOffsets for topic "{topic}"')
                     end[topic] = position
@@ -115,7 +115,7 @@ class TopicsReader(DataSourceReader):
 
 
 class NarrowedReader(TopicsReader):
-    """The same, where Spark hands over the filters of the query. It looks itself at those that are given back."""
+    """The same, for when Spark passes the filters of the query. Spark applies those that are returned itself."""
 
     @tells
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
@@ -124,6 +124,6 @@ class NarrowedReader(TopicsReader):
         self._narrowing = found
         self._options = replace(read, filters=replace(read.filters, match=found.match))
         if read.on_data_loss is OnDataLoss.ROWS:
-            # Tombstones are rows, too, and most filters take them out.
+            # Tombstones are rows, too, and most filters would drop them.
             return filters
         return [each for each in filters if not any(each is exact for exact in found.exact)]

@@ -1,8 +1,8 @@
 """A log whose early records are in an archive, read as one.
 
-What the archive has is read there, the rest from the log: the boundary is the last archived seq, so nothing is read
-twice and nothing is left out. Before that both have to be of one server (`archive_identity`). Records deleted from the
-log after they were archived are in the archive, and so they are read.
+Archived records are read from the archive, the rest from the log. The boundary is the last archived seq, so nothing is
+read twice or left out. Both must belong to one server (`archive.identity`), which is checked first. Records deleted
+from the log after they were archived are in the archive, and so they are read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class ArchiveShare:
 
 
 class StitchedLog:
-    """The table is read when ranges are asked for or planned; a task does without it."""
+    """The table is read when ranges are asked for or planned; tasks do not need it."""
 
     def __init__(self, log: Log, root: str, filters: Filters) -> None:
         self._log = log
@@ -103,7 +103,7 @@ class StitchedLog:
             return
         gaps = list(planned.gaps)
         for columns in _archived(planned):
-            # A loss is told where it would have been read.
+            # A loss is reported where its records would have been read.
             while gaps and gaps[0].gap_from <= columns.seq[-1].as_py():
                 at = int(np.searchsorted(columns.seq.to_numpy(), gaps[0].gap_from))
                 if at:
@@ -195,7 +195,7 @@ def _milliseconds(ts: pa.Array) -> pa.Array:
 
 
 def _meta_texts(meta: pa.Array) -> pa.Array:
-    """The archive may have it as a map of texts; then it is written as JSON again."""
+    """The archive may have it as a map of texts; then it becomes JSON again."""
     if not pa.types.is_map(meta.type):
         return meta.cast(pa.string())
     return pa.array(

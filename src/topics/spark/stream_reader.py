@@ -1,4 +1,4 @@
-"""A streaming query: how far it can read, what a batch has, and what it does when records or topics go."""
+"""A streaming query: how far it can read, what a batch contains, and what happens when records or topics disappear."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = offsets.from_json(start)
         heads = heads_of(self._open_log().ranges())
         end = self._reachable(since, heads)
-        # Under Trigger.Once the limit is that there is none; under AvailableNow nothing is waited for.
+        # Under Trigger.Once there is no limit; under AvailableNow nothing is waited for.
         if not isinstance(limit, ReadAllAvailable) and self._target is None and self._has_to_wait(since, end):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -93,8 +93,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @tells
     def commit(self, end: JsonOffsets) -> None:
-        """Stores the progress under the name of `cursor`. What counts is Spark's checkpoint: a server that does not let
-        this key write, or takes no more writes, is no reason to stop reading."""
+        """Stores the progress under the name of `cursor`. Spark's checkpoint is what counts, so a key that may not
+        write, or a server that refuses writes, is no reason to stop reading."""
         name = self._options.cursor
         if name is None or self._gave_cursor_up:
             return
@@ -119,7 +119,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log
 
     def _has_to_wait(self, since: offsets.Offsets, end: offsets.Offsets) -> bool:
-        """Whether there is too little for a batch, and it is not yet time for one anyway. The first one never waits."""
+        """Whether there is too little for a batch and the maximum delay has not passed. The first batch never waits."""
         least = self._options.trigger_offsets_min
         if least is None:
             return False
@@ -136,13 +136,13 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _reachable(self, since: offsets.Offsets, heads: Mapping[str, Position]) -> dict[str, Position]:
-        """How far each topic can be read now. Says so, or refuses, where that means to go on without records."""
+        """How far each topic can be read now. Where records are missing, it warns or refuses."""
         end = dict(since)
         for topic, head in heads.items():
             before = since.get(topic)
             if before is not None and not offsets.is_same_log(before, head):
                 if isinstance(self._options.origin, Files) and before.epoch == head.epoch:
-                    continue  # files are behind their server for a moment, or for long if they are a copy
+                    continue  # files lag behind their server for a moment, or for long if they are a copy
                 self._topic_was_replaced(topic, before)
             end[topic] = head
         for topic, before in since.items():
@@ -168,6 +168,6 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.on_data_loss is OnDataLoss.FAIL:
             raise DataLoss(topic, before.seq + 1, None, "deleted_topic")
         if topic not in self._warned:
-            # Once a query. When a topic of this name appears again, its first batch tells the loss.
+            # Once per query. If the topic is made again, its first batch reports the loss.
             self._warned.add(topic)
             LOGGER.warning('topic "%s" was deleted; it was read up to seq %d', topic, before.seq)

@@ -1,4 +1,4 @@
-"""One task's share of a query: what is planned, packed so that small ranges share a task."""
+"""One task's share of a query: small ranges are packed into one task."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ class TopicsPartition(InputPartition):
 
 
 def packed(shares: Sequence[Planned], tasks_min: int, records_max: int | None) -> list[InputPartition]:
-    """A task costs some 20 ms before it reads anything, so 200 topics of 100 records are one. The order stays, and the
-    same shares are packed the same way: a repeated batch has the same tasks. There are `tasks_min` at least, where
-    there are that many shares, and none has more than `records_max` seqs."""
+    """A task costs some 20 ms before it reads anything, so 200 topics of 100 records become one task. The order stays,
+    and the same shares are always packed the same way, so a repeated batch has the same tasks. There are `tasks_min` at
+    least, where there are that many shares, and none has more than `records_max` seqs."""
     total = sum(share.size for share in shares)
     most = min(limits.SPARK_TASK_RECORDS, total // max(tasks_min, 1), records_max or total)
     tasks: list[list[Planned]] = []

@@ -1,8 +1,8 @@
 """How an error reaches the person who runs the query: as Spark's own exception, its message in the first line.
 
-Spark shows what a worker raises as a traceback, and that has the message at its end. So where it is known what went
-wrong, the worker, which ends with the error anyway, is told to show the message only. The cause is chained, and the log
-of the worker (level DEBUG) has the traceback.
+Spark shows an error of a worker as a traceback, with the message at its end. So for known errors, the worker, which
+ends anyway, is told to show the message only. The cause is chained, and the worker's log (level DEBUG) has the
+traceback.
 """
 
 import functools
@@ -28,8 +28,8 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class TopicsException(PySparkException):
-    """Something that a topic, a server or an option is the reason for. Its condition begins with `TOPICS_`; the error
-    it was made from is its cause."""
+    """An error caused by a topic, a server or an option. Its condition begins with `TOPICS_`; the error it was made
+    from is its cause."""
 
     def __init__(self, error: TopicsError) -> None:
         condition = f"TOPICS_{_WORD.sub('_', type(error).__name__).upper()}"

@@ -1,9 +1,9 @@
-"""What Spark calls to write. Rows become chunks, each one append of a producer that numbers its records.
+"""What Spark calls to write. Rows become chunks; each is one append of a producer that numbers its records.
 
-A producer is a query and one of its partitions; the number of a record is its batch and its place among the rows of
-the task for that topic. So a task that is tried again, or a batch that is replayed after a crash of either side,
-appends nothing twice, however long that took and however the rows are cut into chunks. That needs the same rows in the
-same order and the same partitions; other rows than the first time are refused, as far as they can be told.
+A producer is a query and one of its partitions; the number of a record is its batch and its place among the rows of the
+task for that topic. So a task that is tried again, or a batch that is replayed after a crash of either side, appends
+nothing twice, however long that took and however the rows are cut into chunks. That needs the same rows in the same
+order and the same partitions; different rows are refused where they can be recognized.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ from topics.spark.telling import telling
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
 
-BATCH_NUMBERS = 1 << 32  # more than a task can have records, and batches enough for centuries
+BATCH_NUMBERS = 1 << 32  # more records than a task can have, and enough batches for centuries
 
 RECORD_OVERHEAD_BYTES = 64  # field names and punctuation around a record in a request
 
@@ -59,7 +59,7 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`. Its id is made on the driver, once a job: every attempt of a task is the same producer."""
+    """`df.write`. Its id is made on the driver, once per job, so every attempt of a task is the same producer."""
 
     def __init__(self, write: WriteOptions, schema: StructType) -> None:
         check_columns(schema, write)
@@ -247,7 +247,7 @@ class ChunkSender:
             self._send(topic)
 
     def finish(self) -> None:
-        """Sends what is left. Of a batch that was written before, this has to be all."""
+        """Sends what is left. If the batch was written before, this must be all of it."""
         self.flush()
         for topic, producer in self._producers.items():
             begin, known = self._producer.sequence, self._next_sequences[topic]
@@ -266,7 +266,7 @@ class ChunkSender:
 
 
 def record_size_bytes(record: NewRecord) -> int:
-    """About what the record takes in a request; chunks stay far below what a server takes."""
+    """Roughly the record's size in a request; chunks stay far below the server's limit."""
     match record.meta:
         case None:
             meta_bytes = 0

@@ -1,1 +1,2 @@
-"""An archive: a Delta table of records and one of losses. How it is read, written, and told from another one."""
+"""An archive: a Delta table of records and one of losses. How it is read and written, and how one archive is told from
+another."""

@@ -1,6 +1,6 @@
-"""The columns of an archive: those every record has, and `value`, what `data` says in types of Spark's.
+"""The columns of an archive: those every record has, and `value`, which is `data` decoded to Spark's types.
 
-`data` is always there as the text it was. `value` is a struct (of a given or inferred schema) or a VARIANT.
+`data` is always kept as the original text. `value` is a struct (of a given or inferred schema) or a VARIANT.
 """
 
 import json
@@ -116,8 +116,8 @@ def table_schema(columns: ArchiveColumns) -> StructType:
 
 
 def delta_schema(columns: ArchiveColumns) -> str:
-    """The columns as Delta has them: Spark's JSON form. A VARIANT is the two texts it is stored as, which is what
-    readers without such a type see."""
+    """The columns as Delta has them: Spark's JSON form. A VARIANT appears as the two texts it is stored as: that is
+    what readers without the type see."""
     as_stored = StructType([StructField("metadata", BinaryType()), StructField("value", BinaryType())])
     fields = [
         StructField(field.name, as_stored) if isinstance(field.dataType, VariantType) else field
@@ -147,7 +147,7 @@ def typed(columns: ArchiveColumns) -> list[Column]:
     fits = parsed[UNFIT].isNull()
     if not columns.strict:
         return [F.when(fits, value).alias("value")]
-    # A tombstone carries its range in `data`, which is nobody's record.
+    # A tombstone carries its range in `data`; that is not a record.
     mark = F.concat(F.lit("topics-unfit:"), F.col("seq").cast("string"), F.lit(":"), F.col("topic"))
     refused = F.raise_error(mark).cast(schema)
     return [F.when(fits | (F.col("kind") != "record"), value).otherwise(refused).alias("value")]
@@ -160,7 +160,7 @@ def unfit_of(error: Exception, columns: ArchiveColumns) -> SchemaDoesNotFit | No
 
 
 def row_hash() -> Column:
-    """A hash of all a record is. Nulls are told from empty texts, and a value from its neighbour's."""
+    """A hash of the whole record. A null and an empty text differ, and so do values that moved to another column."""
     return F.xxhash64(
         F.col("seq"),
         F.unix_millis("ts"),

@@ -4,7 +4,7 @@
 <dir>/records/topic=…/date=…/….parquet  files the commits name
 <dir>/losses/0000000000000007.parquet   the losses again, as a table
 
-Until `manifest` is renamed the archive is an old one, whatever else is there: killed, a conversion begins again.
+Until `manifest` is renamed, the archive counts as an old one, so a conversion that was killed starts over.
 """
 
 import os

@@ -1,10 +1,11 @@
-"""What can be wrong with an archive, one class per condition. All leave its last good state."""
+"""What can be wrong with an archive, one class per condition. After any of them, the archive is in its last good
+state."""
 
 from topics.spark.errors import PipelineError
 
 
 class ArchiveInUse(PipelineError):
-    """Another job committed to this archive since this one read it, so nothing of its round was added. Run again."""
+    """Another job has committed to this archive since this one read it, so this round added nothing. Run it again."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(f"{directory}: another job wrote to it meanwhile; nothing of this round was added, run again")
@@ -27,7 +28,7 @@ class OldArchive(PipelineError):
 
 
 class DirectoryNotEmpty(PipelineError):
-    """The target has files that no archive wrote. Nothing is ever written among them: name another directory."""
+    """The target has files that no archive wrote. Archives never mix with other files: name another directory."""
 
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(f"{directory} is not empty and no archive (it has {name}): name another directory")
@@ -49,8 +50,8 @@ class ArchiveDiffers(PipelineError):
 
 
 class ArchiveOfAnotherServer(PipelineError):
-    """The archive is of another server, or has another topic of this name: one that was deleted and made anew. Archive
-    to another directory, or name the server it is of."""
+    """The archive belongs to another server, or holds an earlier topic of this name that was deleted and made again.
+    Archive to another directory, or name the server the archive came from."""
 
     def __init__(self, directory: str, what: str, reason: str) -> None:
         super().__init__(
@@ -86,7 +87,7 @@ class SchemaDiffers(PipelineError):
 
 
 class TargetDiskFull(PipelineError):
-    """There was no room for what was to be written; it was removed again. Free space and run again."""
+    """The disk is full. What was written has been removed again. Free space, and run it again."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(f"{directory}: no space left; free some and run again, the archive is as it was before")

@@ -1,7 +1,7 @@
-"""Parquet files of an archive: how Spark writes and reads them, and what they are checked for before they count.
+"""Parquet files of an archive: how Spark writes and reads them, and how they are checked before a commit names them.
 
-Every page has a checksum, which is looked at whenever the page is read, here and by `rows`. The footer has none: a
-file's length is compared with its table's, and a footer with a flipped bit is nearly always unreadable.
+Every page has a checksum, which is verified on every read, here and in `rows`. The footer has none, but the file's
+length is compared with the one in the table, and a footer with a flipped bit is nearly always unreadable.
 """
 
 import os
@@ -25,7 +25,7 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Rows come in the order of seqs, and so of dates: a file for each date of a task is open, and nothing is sorted.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # Spark's own reader of shredded variants fails where it may not generate code; and one layout suits every reader.
+    # Spark's own reader of shredded variants fails where code generation is off. One layout suits every reader.
     "spark.sql.variant.writeShredding.enabled": "false",
     "spark.sql.variant.inferShreddingSchema": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -72,7 +72,7 @@ def read_archive(
 ) -> DataFrame:
     """An archive as a frame: `topic`, `date`, `seq`, `ts`, `node`, `tag`, `meta`, `data` and, if it has one, `value`.
 
-    What its table names, and nothing else: a job that is writing or was killed does not show.
+    Only what the table names: a job that is still writing, or was killed, leaves no trace here.
     """
     state = state or table.load(root)
     wanted = None if topics is None else set(topics)
@@ -97,8 +97,8 @@ def one_file_each(
     columns: ArchiveColumns,
     keep: Column | None = None,
 ) -> DataFrame:
-    """The rows of files, so that each group, of one topic and date, is one task's and becomes one file in the order of
-    seqs. Nothing is shuffled."""
+    """The rows of files. Each group (one topic and date) goes to one task and becomes one file in the order of seqs.
+    Nothing is shuffled."""
     parts = [read_files(spark, root, group, columns) for group in groups]
     if keep is not None:
         parts = [part.where(keep) for part in parts]
@@ -108,7 +108,7 @@ def one_file_each(
 def counted_rows(
     spark: SparkSession, root: str, files: Sequence[ArchivedFile], columns: ArchiveColumns, wanted: Column
 ) -> dict[str, int]:
-    """Of each file that has such rows, how many. By path, relative to the archive."""
+    """How many such rows each file has, by path relative to the archive; files without any are left out."""
     if not files:
         return {}
     paths = [require_file(root, file) for file in files]
@@ -118,7 +118,8 @@ def counted_rows(
 
 
 def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) -> list[WrittenFile]:
-    """Every file of a round read back, counted, hashed and synced, in parallel; in the order of topics and seqs."""
+    """Reads back, counts, hashes and syncs every file of a round, in parallel. Returns them in the order of topics and
+    seqs."""
     ordered = sorted(_parquet_files(round_dir))
     if not ordered:
         return []
@@ -159,7 +160,7 @@ def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) 
 
 
 def _local_path(uri: str) -> str:
-    """As Spark tells it: a URI, in which what is a path's own `%` is escaped once more."""
+    """The path as Spark reports it: a URI, in which a `%` of the path itself is escaped once more."""
     return f"/{unquote(uri.removeprefix('file:')).lstrip('/')}"
 
 
@@ -171,7 +172,7 @@ def sums(spark: SparkSession, root: str, files: Iterable[ArchivedFile], columns:
 
 
 def rows_xor(files: Iterable[WrittenFile]) -> str:
-    """What a file with the rows of all of these would have."""
+    """What one file with all their rows would have."""
     combined = 0
     for written in files:
         combined ^= written.rows_xor
@@ -180,7 +181,7 @@ def rows_xor(files: Iterable[WrittenFile]) -> str:
 
 def synced_size(path: str) -> tuple[str, int]:
     """Runs in a task. The file is durable when this returns."""
-    # Hadoop's own checksums lie beside a file; those of the pages go with it.
+    # Hadoop keeps its checksum in a file beside this one, which would be left behind; those of the pages move along.
     directory, name = os.path.split(path)
     with suppress(FileNotFoundError):
         os.remove(os.path.join(directory, f".{name}.crc"))

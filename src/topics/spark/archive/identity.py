@@ -1,8 +1,8 @@
-"""Whether a topic is the one an archive has. A name says little: another server has the same names.
+"""Whether a topic is the one in the archive. Its name proves little: another server may use the same one.
 
-A server is known by the id of its data directory, where both sides have one. An epoch tells a topic from a later one of
-the same name on one server. Without ids, and for data that was restored twice and went two ways, the last archived
-record is looked up: where it is still there, it has to be the same one.
+A server is identified by the id of its data directory, if both sides have one. On one server, the epoch tells a topic
+from a later one of the same name. Without ids, or if one backup was restored twice and the copies diverged, the last
+archived record is looked up: if it is still in the topic, it must be the same.
 """
 
 from functools import lru_cache
@@ -19,7 +19,7 @@ from topics.spark.offsets import Gap, Position, SeqRange
 
 
 def require_same_server(root: str, state: ArchiveState, log: Log) -> None:
-    """Raises `ArchiveOfAnotherServer`. Where one side has no id, nothing can be told."""
+    """Raises `ArchiveOfAnotherServer`. Without an id on both sides there is nothing to compare."""
     if not state.server_id:
         return
     here = log.server_id()
@@ -54,7 +54,7 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
 
 @lru_cache(maxsize=1024)
 def _record_at(path: str, seq: int) -> tuple[int, str]:
-    """Time and digest of a record. Files never change, so what was found once is true for good."""
+    """Time and digest of a record. Files never change, so the answer can be cached for good."""
     [batch] = rows_of(path, seq, seq, ("seq", "ts", "data"))
     ts = pc.cast(pc.cast(batch.column("ts"), pa.timestamp("ms", "UTC")), pa.int64())[0].as_py()
     return ts, xxh3_64_hexdigest(batch.column("data")[0].as_py().encode())

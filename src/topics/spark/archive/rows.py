@@ -1,8 +1,8 @@
-"""Rows of one file of an archive, in the order of seqs and in bounded batches, whatever the file is.
+"""Rows of one file of an archive, in the order of seqs and in bounded batches, however large the file is.
 
-Compaction makes files of any size, so nobody holds one: row groups that have none of the wanted seqs are passed over,
-and a batch has `SPARK_BATCH_ROWS` rows at most, and about `SPARK_BATCH_BYTES`. Tasks read so, too: nothing of Delta is
-imported here.
+Compaction makes files of any size, so none is held in memory: row groups without a wanted seq are skipped, and a batch
+has at most `SPARK_BATCH_ROWS` rows and about `SPARK_BATCH_BYTES`. Tasks use this too, so nothing of Delta is imported
+here.
 """
 
 import os
@@ -34,8 +34,8 @@ def require_file(root: str, file: ArchivedFile) -> str:
 def rows_of(
     path: str, first_seq: int = 1, last_seq: int | None = None, columns: Sequence[str] = COLUMNS
 ) -> Iterator[pa.RecordBatch]:
-    """Those with seqs in [first_seq, last_seq]. `columns` has `seq` among them. Raises `pa.ArrowException` for a page
-    that is not what was written."""
+    """Those with seqs in [first_seq, last_seq]. `columns` has `seq` among them. Raises `pa.ArrowException` for a
+    damaged page."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         at = file.schema_arrow.get_field_index("seq")
         for number in range(file.num_row_groups):

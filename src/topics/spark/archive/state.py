@@ -23,7 +23,7 @@ class ArchiveColumns(Struct, frozen=True):
 
 
 class ArchivedFile(Struct, frozen=True, kw_only=True):
-    """Records [first_seq, last_seq] of a topic, but for those deleted or lost before, in the order of seqs. `path` is
+    """Records [first_seq, last_seq] of a topic in the order of seqs, without those deleted or lost before. `path` is
     relative to the archive."""
 
     path: str
@@ -39,8 +39,7 @@ class ArchivedFile(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A finished file that is not committed yet: where it is, what it will be, and the exclusive or of the hashes of
-    its rows."""
+    """A finished file that is not committed yet: where it is, what it will be, and the XOR of its rows' hashes."""
 
     staged_path: str
     file: ArchivedFile
@@ -110,7 +109,7 @@ def lost_seqs(losses: Iterable[ArchivedLoss]) -> int:
 
 
 def merged_losses(losses: Sequence[ArchivedLoss]) -> list[ArchivedLoss]:
-    """One entry for losses that follow each other: a range cut for several tasks has one in each."""
+    """Adjacent losses joined into one: each task reports its part of a range that was cut."""
     merged: list[ArchivedLoss] = []
     for loss in sorted(losses, key=lambda loss: (loss.topic, loss.gap_from)):
         last = merged[-1] if merged else None

@@ -1,13 +1,13 @@
 """The two Delta tables of an archive, through `deltalake`: what they hold, and every change to them.
 
-<dir>/records/    a row a record; files are `topic=…/date=…/<first seq>-<last seq>-<round>.parquet` below it
-<dir>/losses/     topic, gap_from, gap_to, reason
-<dir>/staging/    files being written, a directory a round
+<dir>/records/    one row for each record; files are `topic=…/date=…/<first seq>-<last seq>-<round>.parquet` below it
+<dir>/losses/     topic, gap_from, gap_to, reason <dir>/staging/    files being written, a directory a round
 <dir>/replay-….lock    held by a replay
 
-Spark writes files; they count once a commit of `records` names them. A commit carries, for each topic, an application
-transaction whose version is the last archived seq, and what it added as `topics` in its metadata. Properties of the
-table have what stays: the archive's id, the server's, the columns, and the epoch of every topic.
+Spark writes files; they become part of the archive when a commit of `records` names them. A commit carries, for each
+topic, an application transaction whose version is the last archived seq, and what it added as `topics` in its metadata.
+The table's properties hold what does not change: the ids of the archive and the server, the columns, and the epoch of
+every topic.
 
 The order of a round, and what a crash between two steps leaves:
 
@@ -105,8 +105,8 @@ def is_archive(root: str) -> bool:
 
 
 class ArchiveTable:
-    """An archive to write to, as it was when it was opened, and as this process has changed it since. A commit of
-    somebody else in between makes the next one here fail."""
+    """An archive to write to, as of its opening plus this process's own changes. If somebody else commits in between,
+    the next commit here fails."""
 
     def __init__(self, root: str, clock: Clock) -> None:
         self.root = root
@@ -134,8 +134,8 @@ class ArchiveTable:
         self._reload()
 
     def note(self, server_id: str, epochs: Mapping[str, int]) -> None:
-        """Whose topics these are: of a server that had no id before, and topics that are archived for the first
-        time."""
+        """Notes whose topics these are: the id of a server that had none before, and the epochs of topics archived for
+        the first time."""
         known = self.state.topics
         properties = {f"{EPOCH}{topic}": str(epoch) for topic, epoch in epochs.items() if topic not in known}
         if server_id and not self.state.server_id:
@@ -145,7 +145,7 @@ class ArchiveTable:
             self._set(missing)
 
     def note_forgotten(self, entry: Forgotten) -> None:
-        """Always a commit: a job that read the archive before it cannot add what is to be forgotten."""
+        """Always commits, so that a job that read the archive earlier cannot add what is to be forgotten."""
         name = xxh3_64_hexdigest(f"{entry.topic}\0{entry.match}".encode())
         self._set({f"{FORGOTTEN}{name}": msgspec.json.encode(entry).decode()})
 
@@ -164,7 +164,7 @@ class ArchiveTable:
         *,
         data_change: bool = False,
     ) -> None:
-        """Files instead of others; the same records unless `data_change`."""
+        """Replaces files by others, with the same records unless `data_change`."""
         now_ms = self._clock.now_ms()
         gone = [
             RemoveAction(
@@ -179,8 +179,8 @@ class ArchiveTable:
         self._commit([*(self._added(file, data_change) for file in added), *gone], metadata)
 
     def vacuum(self, keep_hours: int, *, full: bool = True) -> int:
-        """Removes files that no version of the last `keep_hours` names; how many. `full`: also those of killed jobs,
-        which no version ever named."""
+        """Removes files that no version of the last `keep_hours` names, and returns how many. `full`: also those of
+        killed jobs, which no version ever named."""
         with self._committing():
             gone = self._delta.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=full)
         self._reload()
@@ -194,8 +194,8 @@ class ArchiveTable:
 
     @contextmanager
     def placing(self, written: Sequence[WrittenFile]) -> Iterator[list[ArchivedFile]]:
-        """Files of a round where they belong, for the block that commits them. They were synced when they were read
-        back; here their names are. What was not committed is removed again."""
+        """Moves the files of a round into place for the block that commits them. Their content was synced when it was
+        read back; here their names are. Whatever is not committed is removed again."""
         try:
             with room(self.root):
                 directories = {os.path.dirname(os.path.join(self.root, entry.file.path)) for entry in written}
@@ -215,7 +215,7 @@ class ArchiveTable:
             raise
 
     def unnamed_files(self) -> list[str]:
-        """Files that the table does not have: of jobs that run, or were killed."""
+        """Files the table does not name: of jobs that are running, or were killed."""
         named = {file.path for file in self.state.files}
         found = []
         for top in (RECORDS, STAGING):
@@ -225,7 +225,8 @@ class ArchiveTable:
         return sorted(path for path in found if "_delta_log" not in path)
 
     def require_files(self) -> None:
-        """Every file is there and as long as it should be. Raises `ArchiveDiffers`; the bytes are for `audit`."""
+        """Checks that every file is there and has its length. Raises `ArchiveDiffers`. The bytes are left to
+        `audit`."""
         for file in self.state.files:
             require_file(self.root, file)
 
@@ -242,7 +243,7 @@ class ArchiveTable:
         self._committed()
 
     def _committed(self) -> None:
-        """What this process knows is its own commit, and not what others may have committed behind it."""
+        """Keeps this process at its own commit, whatever others may have committed after it."""
         self._delta.load_as_version(self.state.version + 1)
         self._state = _state(self.root, self._delta)
 
@@ -293,7 +294,7 @@ class ArchiveTable:
 
 @contextmanager
 def room(root: str) -> Iterator[None]:
-    """Raises `TargetDiskFull` for whatever says so."""
+    """Turns every error that means a full disk into `TargetDiskFull`."""
     try:
         yield
     except Exception as error:
@@ -306,7 +307,7 @@ def room(root: str) -> Iterator[None]:
 def create_tables(
     root: str, columns: ArchiveColumns, archive_id: str, server_id: str, epochs: Mapping[str, int]
 ) -> DeltaTable:
-    """Both, without rows. The records last: with them the directory is an archive."""
+    """Makes both tables, empty. `records` comes last: once it is there, the directory is an archive."""
     configuration = {ARCHIVE_ID: archive_id, COLUMNS: msgspec.json.encode(columns).decode()}
     if server_id:
         configuration[SERVER_ID] = server_id

@@ -53,8 +53,8 @@ WAVES = 2
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSpec:
-    """`origin`: a server, or the files of one. Either `topics` or `prefix`. `schema`: empty, columns such as
-    `sku string, total bigint`, `infer`, or `variant`. `file_mb`: JSON text in a file, before compression."""
+    """`origin`: a server, or the files of one. Either `topics` or `prefix`. `schema`: empty, columns such as `sku
+    string, total bigint`, `infer`, or `variant`. `file_mb`: megabytes of JSON text in a file, before compression."""
 
     origin: Server | Files
     directory: str
@@ -69,7 +69,7 @@ class ArchiveSpec:
 
 
 class ArchivedTopic(Struct, frozen=True):
-    """What this run added of a topic: seqs (from_seq, to_seq]."""
+    """The part of a topic that this run added: seqs (from_seq, to_seq]."""
 
     topic: str
     from_seq: int
@@ -108,14 +108,14 @@ def archive(
     clock = clock or SystemClock()
     read = read_options(source_options(spec), Mode.BATCH)
     if spec.schema != INFER:
-        columns_of(spark, spec.schema, [])  # before there is a directory
+        columns_of(spark, spec.schema, [])  # before the directory is made
     store = ArchiveTable(spec.directory, clock)
     with open_log(read) as log:
         return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
 
 
 def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
-    """What the `topics` source is asked for. The key goes as an option, which Spark does not show."""
+    """What the `topics` source is asked for. The key is an option: Spark does not print those."""
     options = dict(more)
     match spec.origin:
         case Server(url, api_key):
@@ -268,7 +268,7 @@ class _Run:
         return known
 
     def _record_bytes(self, piece: SeqRange) -> float:
-        """About how large a record is: the first ones of the range tell."""
+        """Estimates the size of a record from the first ones of the range."""
         few = piece._replace(end=min(piece.end, piece.start + FILE_RECORDS_MIN))
         for share in self._log.plan([few], 1, None):
             for found in self._log.read(share):
@@ -277,7 +277,7 @@ class _Run:
         return RECORD_BYTES_GUESS
 
     def _write(self, ranges: Sequence[SeqRange], round_dir: str, file_records: int) -> list[ArchivedLoss]:
-        """The records as files; what was lost among them is given back."""
+        """Writes the records as files; returns what was lost among them."""
         columns = self._store.state.columns
         seen = Observation("archive")
         gap = F.struct("topic", "gap_from", "gap_to", "reason")
@@ -294,7 +294,7 @@ class _Run:
                 raise unfit from None
             raise
         found = []
-        # A task that was tried again may tell a loss twice.
+        # A task that is retried may report a loss twice.
         for topic, gap_from, gap_to, reason in {tuple(row) for row in seen.get["gaps"]}:
             if gap_to is None or reason in {"recreated", "deleted_topic"}:
                 raise TopicChanged(topic)
@@ -302,7 +302,7 @@ class _Run:
         return merged_losses(found)
 
     def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
-        """What the round has of a topic, once every seq of it is accounted for."""
+        """What the round adds of a topic, once every seq is accounted for."""
         files = [entry for entry in written if entry.file.topic == piece.topic]
         at = piece.start
         for entry in files:
@@ -353,8 +353,8 @@ def _json(value: Mapping[str, int]) -> str:
 
 
 def check_spec(spec: ArchiveSpec) -> None:
-    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, what opening an archive raises, and what
-    reading the origin does."""
+    """Checks what needs no Spark. Raises `InvalidOption`, `TopicNotFound`, and whatever opening the archive or reading
+    the origin raises."""
     if bool(spec.topics) == (spec.prefix is not None):
         raise InvalidOption("topics", "name topics or a prefix, not both and not none")
     if spec.file_mb < 1 or spec.interval_s <= 0 or (spec.round_records or 1) < 1:

@@ -76,15 +76,15 @@ class _Topic:
 def audit(
     spark: SparkSession, spec: AuditSpec, progress: Progress | None = None, *, clock: Clock | None = None
 ) -> AuditSummary:
-    """Raises `NoDataDirectory`, `DirectoryInUse`, `NotAnArchive`, `ArchiveDamaged`. Damage is not raised: it is what
-    the summary is about."""
+    """Raises `NoDataDirectory`, `DirectoryInUse`, `NotAnArchive`, `ArchiveDamaged`. Damage is not raised: the summary
+    reports it."""
     state = check_spec(spec)
     with unused(RealDisk(), spec.data):
         return _Run(spark, spec, state, progress or Silent(), clock or SystemClock()).run()
 
 
 def check_spec(spec: AuditSpec) -> ArchiveState | None:
-    """What can be told without Spark: whether there is a directory, whether it is in use, and an archive."""
+    """Checks what needs no Spark: that there is a directory, that nobody uses it, and that the archive is one."""
     if not os.path.isdir(spec.data):
         raise NoDataDirectory(spec.data)
     if spec.html is not None and not os.path.isdir(os.path.dirname(os.path.abspath(spec.html))):
@@ -136,7 +136,7 @@ class _Run:
             return []
         context = self._spark.sparkContext
         slices = min(len(dues), SLICES_PER_CORE * context.defaultParallelism)
-        # What comes back is small; one partition of it at a time is with the driver.
+        # Results are small, and the driver holds one partition of them at a time.
         return context.parallelize(dues, slices).map(work).toLocalIterator(prefetchPartitions=True)
 
     def _read(self, report: Report) -> dict[str, _Topic]:
@@ -171,7 +171,8 @@ class _Run:
 
     @staticmethod
     def _account(topic: _Topic, partitions: Sequence[FilePartition]) -> int:
-        """Seqs that no file has, no loss explains and no delete has cleared. Counts the cleared ones as deleted."""
+        """Seqs that are in no file, in no known loss and not cleared by a delete. Counts the cleared ones as
+        deleted."""
         known = topic.range
         cleared = [(block.first_seq, block.last_seq) for block in known.segments]
         unaccounted, at = 0, 1
@@ -277,7 +278,7 @@ def _spans(files: Sequence[ArchivedFile], cut: TopicCut) -> Iterable[tuple[int, 
 
 
 def _wrong_cut(cut: TopicCut, known: TopicRange) -> str:
-    """What makes a comparison pointless, or nothing."""
+    """Why a comparison would be pointless, or nothing."""
     if cut.epoch != known.epoch:
         return f'archive: it has another topic "{cut.topic}" (epoch {cut.epoch}, here {known.epoch})'
     if cut.to_seq > known.head_seq:
@@ -305,7 +306,7 @@ def _audited(topic: _Topic) -> TopicAudit:
 
 
 def _picture(topic: _Topic) -> Picture:
-    """Of every bucket: how many of its seqs are live, deleted, lost and archived."""
+    """For every bucket: how many of its seqs are live, deleted, lost and archived."""
     head = topic.range.head_seq
     width = bucket_width(head)
     sizes = [max(0, min(head, (number + 1) * width) - number * width) for number in range(BUCKETS)]

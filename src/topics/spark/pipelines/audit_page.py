@@ -64,7 +64,7 @@ class Picture:
 
 def page(summary: AuditSummary, pictures: Iterable[Picture]) -> str:
     by_topic = {picture.topic: picture for picture in pictures}
-    # What is wrong comes first, then by name.
+    # Topics with problems come first, then by name.
     topics = sorted(summary.topics, key=lambda topic: (not topic.problems, topic.topic))
     cards = [_card(topic, by_topic[topic.topic]) for topic in topics[:TOPICS_SHOWN_MAX]]
     more = len(topics) - len(cards)
@@ -203,7 +203,7 @@ def _axis(head: int, bottom: int) -> list[str]:
 
 
 def _box(kind: str, left: float, top: float, width: float, height: float, title: str) -> str:
-    # A hair wider than it is, so that no background shows between two boxes.
+    # A hair too wide, so that no background shows between two boxes.
     return (
         f'<rect class="{kind}" x="{left:.2f}" y="{top:.2f}" width="{width + 0.3:.2f}" height="{height:.2f}">'
         f"{title}</rect>"

@@ -10,8 +10,8 @@ class LostRange(Struct, frozen=True):
 
 
 class TopicAudit(Struct, frozen=True, kw_only=True):
-    """`read + deleted + lost = head_seq`, or `unaccounted` is not 0. Archived: seqs up to `archived_to`, of which
-    `archive_matched` are live and the same, and `archive_only` deleted or lost since."""
+    """`read + deleted + lost = head_seq`, or `unaccounted` is not 0. Seqs up to `archived_to` are archived:
+    `archive_matched` of them are live and identical, `archive_only` have been deleted or lost since."""
 
     topic: str
     epoch: int

@@ -45,7 +45,7 @@ class ShareDue:
 
 @dataclass(slots=True)
 class ShareRead:
-    """`seqs` is all it was to read. `deleted`: records that are there and marked."""
+    """`seqs` is how many it had to read. `deleted`: records that are in the files and marked as deleted."""
 
     topic: str
     seqs: int
@@ -90,7 +90,7 @@ class SpanDue:
 
 @dataclass(slots=True)
 class SpanCompared:
-    """`seqs` is all it was to compare. `matched`: live and archived, and the same. `archived_only`: deleted or lost
+    """`seqs` is how many it had to compare. `matched`: live, archived and identical. `archived_only`: deleted or lost
     since."""
 
     topic: str
@@ -117,7 +117,7 @@ def compare_span(due: SpanDue) -> SpanCompared:
 
 
 class _ArchivedRows:
-    """The rows of a file in the order of seqs, as far as they are needed; what is passed is dropped."""
+    """The rows of a file in the order of seqs, read as they are needed and dropped once passed."""
 
     def __init__(self, due: SpanDue, found: SpanCompared) -> None:
         self.count = 0
@@ -128,7 +128,7 @@ class _ArchivedRows:
         self._waiting: list[pa.RecordBatch] = []
 
     def up_to(self, seq: int) -> pa.Table | None:
-        """The rows that were not given yet, at least to this seq if there are so many."""
+        """The rows not returned yet, at least up to this seq if there are that many."""
         while not self._waiting or self._waiting[-1].column("seq")[-1].as_py() < seq:
             batch = next(self._batches, None)
             if batch is None:

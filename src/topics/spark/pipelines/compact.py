@@ -2,7 +2,8 @@
 
 Files that follow each other in one topic and date are merged up to a size. What was merged is read back and compared
 with its parts before a commit puts it in their place. Spark does the merging, not `deltalake`: that would neither keep
-the order of seqs nor write checksums into pages. Files nobody needs any more go once readers had time to finish.
+the order of seqs nor write checksums into pages. Files no longer needed are removed once readers have had time to
+finish.
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ FILES_PER_ROUND_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class CompactSpec:
-    """`file_mb`: megabytes of a merged file at most, as they are on disk. `keep_hours`: how long a file stays that
-    only older versions of the table have, or none."""
+    """`file_mb`: megabytes of a merged file at most, as they are on disk. `keep_hours`: how long to keep a file that
+    only older versions of the table name, or none does."""
 
     directory: str
     file_mb: int = FILE_MB_DEFAULT
@@ -83,7 +84,7 @@ def compact(
 
 
 def check_spec(spec: CompactSpec) -> None:
-    """What can be told without Spark. Raises `NotAnArchive`, `OldArchive`, `ArchiveDamaged`, `InvalidOption`."""
+    """Checks what needs no Spark. Raises `NotAnArchive`, `OldArchive`, `ArchiveDamaged`, `InvalidOption`."""
     if spec.file_mb < 1:
         raise InvalidOption("file_mb", "must be at least 1")
     if spec.keep_hours < 0:
@@ -111,7 +112,7 @@ def groups_of(files: Sequence[ArchivedFile], size_bytes_max: int) -> list[list[A
 
 
 def _rounds(groups: list[list[ArchivedFile]], groups_max: int) -> list[list[list[ArchivedFile]]]:
-    """Groups for one commit each: few enough to plan, and to lose little when the job is killed."""
+    """Groups for one commit each: small enough to plan, and to lose little if the job is killed."""
     rounds: list[list[list[ArchivedFile]]] = [[]]
     files = 0
     for group in groups:
@@ -139,7 +140,7 @@ def _merge(spark: SparkSession, store: ArchiveTable, groups: list[list[ArchivedF
 
 
 def _require_same(root: str, groups: Sequence[Sequence[ArchivedFile]], written: Sequence[WrittenFile]) -> None:
-    """Raises `ArchiveDiffers`: then a file of a group has other rows than it had when it was archived."""
+    """Raises `ArchiveDiffers` if a file of a group no longer has the rows it had when it was archived."""
     due = sorted((g[0].topic, g[0].first_seq, g[-1].last_seq, sum(file.count for file in g)) for g in groups)
     found = sorted((entry.file.topic, entry.file.first_seq, entry.file.last_seq, entry.file.count) for entry in written)
     for group, wanted, is_there in zip(groups, due, found, strict=False):

@@ -30,7 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """Both seqs are inclusive; None is the end there is."""
+    """Both seqs are inclusive; None means the first or the last there is."""
 
     server: Server
     topic: str
@@ -59,7 +59,7 @@ class ExportSummary(Struct, frozen=True):
 
 
 def check(spec: ExportSpec) -> None:
-    """What can be refused before Spark starts."""
+    """Refuses what it can before Spark starts."""
     require_topics(spec.server, [spec.topic])
     if "://" not in spec.to:
         if os.path.exists(spec.to):
@@ -91,7 +91,7 @@ def export_topic(spark: SparkSession, spec: ExportSpec, progress: Progress) -> E
 
 
 def _range(spec: ExportSpec) -> tuple[int, int]:
-    """The seqs to export, from the very first on: what was lost before the oldest record is lost, too."""
+    """The seqs to export, from the very first one: what was lost before the oldest record counts as lost, too."""
     with spec.server.client() as client:
         head = client.topic(spec.topic).head_seq
     first = 1 if spec.from_seq is None else spec.from_seq
@@ -117,7 +117,7 @@ def _rows(spark: SparkSession, spec: ExportSpec, first: int, last: int) -> DataF
     }
     if spec.server.api_key is not None:
         options["apiKey"] = spec.server.api_key.reveal()
-    # Meta as the text it is: in a map of texts 1 and "1" would be the same.
+    # Meta stays text: in a map of texts, 1 and "1" would be the same.
     return spark.read.format("topics").options(**options).schema(COLUMNS).load()
 
 
@@ -125,7 +125,7 @@ def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
     columns: list[str | Column] = ["topic", "seq", "ts", "node", "tag"]
     match kind:
         case FileFormat.JSONL:
-            # Payload and meta go in as the text they are: Spark would parse them and write them anew.
+            # Payload and meta go in as text, because Spark would parse and rewrite them.
             row = sf.to_json(sf.struct(*columns))
             begin = sf.expr("substring(row, 1, length(row) - 1)")
             meta = sf.when(sf.col("meta").isNotNull(), sf.concat(sf.lit(',"meta":'), "meta")).otherwise("")
@@ -138,7 +138,7 @@ def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
 
 
 def merged(losses: Iterable[Loss]) -> list[Loss]:
-    """A loss that several tasks have come across is one loss."""
+    """A loss that several tasks report is one loss."""
     whole: list[Loss] = []
     for loss in sorted(losses, key=lambda loss: loss.gap_from):
         last = whole[-1] if whole else None

@@ -1,14 +1,14 @@
-"""`forget`: records with a tag are deleted from a topic, and from an archive of it: the right to be forgotten.
+"""`forget`: deletes the records with a tag from a topic and from its archive: the right to be forgotten.
 
-The order, and what a run that was killed leaves for the same command to finish:
+The steps, and what a killed run leaves for the same command to finish:
 
 1. the records up to the head of now are deleted from the topic  → they are in the archive still
 2. the archive notes what is to be forgotten                     → an audit finds what is left of it
 3. files that have such records are written anew without them    → some are done: the others are found again
 4. files that no version may name any more are removed
 
-A job that read the records before they were deleted cannot commit them behind step 2: its version is not the newest any
-more. What this does not reach is listed in the summary.
+A job that read the records before they were deleted cannot commit them after step 2, because its version is no longer
+the newest. The summary lists what this cannot reach.
 """
 
 import os
@@ -65,7 +65,7 @@ class ForgetSummary(Struct, frozen=True, kw_only=True):
 
 
 def check_spec(spec: ForgetSpec) -> TagMatch:
-    """What can be told without Spark. Raises `InvalidOption`, `TopicNotFound`, `TopicNotArchived`, `NotAnArchive` and
+    """Checks what needs no Spark. Raises `InvalidOption`, `TopicNotFound`, `TopicNotArchived`, `NotAnArchive` and
     `ArchiveOfAnotherServer`."""
     if not is_topic_name(spec.topic):
         raise InvalidOption("topic", f"{spec.topic[:80]!r} is not a topic name")
@@ -94,7 +94,7 @@ def forget(
     began_ns = clock.monotonic_ns()
     with spec.server.client() as client:
         head_seq = client.topic(spec.topic).head_seq
-        # Bounded: what is written from now on is not meant.
+        # Bounded: records written from now on are not affected.
         deleted = client.delete(spec.topic, before_seq=head_seq + 1, match=spec.match).deleted
         dead_letter = client.topic(spec.topic).config.dead_letter
         dests = [router.dest for router in client.routers(source=spec.topic)]
@@ -180,7 +180,7 @@ def _rewrite(
 
 
 def _untouched(spec: ForgetSpec, dests: Sequence[str], dead_letter: str | None) -> tuple[str, ...]:
-    """Where copies may be that nobody looked at."""
+    """Places where copies may be that this did not look at."""
     places = [f"copies by routers, in {dest}" for dest in sorted(set(dests))]
     places += [] if dead_letter is None else [f"dead letters, in {dead_letter}"]
     places += [] if spec.archive is not None else ["archives of the topic (--archive names one)"]

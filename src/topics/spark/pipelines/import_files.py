@@ -1,12 +1,13 @@
-"""`import`: rows of files become records of a topic, in the order of the files, each once however often it is run.
+"""`import`: rows of files become records of a topic, in the order of the files, each exactly once however often it is
+run.
 
 Where a record comes from is in its `meta`: `import` is the content it is from and its row, or `key` the row's own key.
-So the topic itself says what is there, whoever imported it and however long ago; a job that was killed goes on behind
-the last row that arrived. A named cursor keeps where the first import began: nothing before it is looked at. Tasks
-read, check and encode; one connection appends, because a topic has one order.
+So the topic itself says what it has, whoever imported it and however long ago, and a job that was killed goes on after
+the last row that arrived. A named cursor remembers where the first import began: nothing before it is read. Tasks read,
+check and encode; one connection appends, because a topic has one order.
 
 Commit point: a chunk is in the topic, whole, when its append returns. The append's idempotency key is a hash of the
-chunk, so one that was sent twice is added once (`known_writes`). The file of rejects gets its name when the import is
+chunk, so a chunk sent twice is added once (`known_writes`). The file of rejects gets its name when the import is
 complete.
 """
 
@@ -70,7 +71,7 @@ class ImportSummary(Struct, frozen=True):
 
 
 def check(spec: ImportSpec) -> None:
-    """What can be refused before Spark starts."""
+    """Refuses what it can before Spark starts."""
     spec.fields.check()
     if spec.csv.schema is not None:
         require_types(spec.csv.schema)
@@ -155,7 +156,7 @@ class _Import:
             "subscribe": topic,
             "startingOffsets": msgspec.json.encode({topic: seq + 1}).decode(),
             "includeData": "false",
-            # What caps and TTLs took of an earlier import is told to those who read the topic.
+            # Readers of the topic are told what caps and TTLs took of an earlier import.
             "onDataLoss": "rows",
             "schema": "topics",
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
@@ -179,7 +180,7 @@ class _Import:
             lambda batches: import_rows.parsed_batches(plan, batches), import_rows.PARSED_SCHEMA
         )
         first = sf.row_number().over(Window.partitionBy("key").orderBy("row"))
-        # Rows without a key are rejects and blanks; each stands for itself.
+        # Rows without a key are rejects and blanks; none is a duplicate of another.
         marked = parsed.withColumn("repeats", sf.col("key").isNotNull() & (first > 1))
         if before is None:
             marked = marked.withColumn("known", sf.lit(False))
@@ -226,7 +227,7 @@ class _Import:
             done = chunk.records + chunk.skipped + bad
             waiting -= done
             self._progress.advance(done, lag=max(waiting, 0))
-        # Blank rows become nothing, and nobody counts them.
+        # Blank rows become nothing and are not counted.
         self._progress.advance(max(waiting, 0), lag=0)
         return msgspec.structs.replace(summary, imported=imported, already_there=there, rejected=rejected)
 
@@ -239,12 +240,12 @@ class _Import:
 
 
 def _in_order(frame: DataFrame) -> Iterator[Row]:
-    """Partition after partition, the next one already at work."""
+    """Partition after partition, with the next one already running."""
     return frame.toLocalIterator(prefetchPartitions=True)
 
 
 def _last_row(before: DataFrame, source: str) -> int:
-    """How many rows of this content are in the topic: they were appended in order, so the last one says it."""
+    """How many rows of this content are in the topic: they were appended in order, so the last one tells."""
     origin = sf.col("meta")[import_rows.IMPORT_META]
     row = sf.substring_index(origin, ":", -1).cast("long")
     found = before.where(origin.startswith(f"{source}:")).agg(sf.max(row).alias("row")).first()

@@ -69,7 +69,7 @@ class Fields:
         return any((self.data, self.key, self.tag, self.node, self.time))
 
     def check(self) -> None:
-        """Raises `InvalidOption` for what begins like a path and is none."""
+        """Raises `InvalidOption` for text that begins like a path and is not one."""
         for option in ("data", "key", "tag", "node", "time"):
             text = getattr(self, option)
             if text is not None:
@@ -209,7 +209,7 @@ def _time_ms(content: dict[str, Raw], path: str) -> str:
 
 
 def _check_limits(data: Raw, tag: str | None, node: str | None, meta: dict[str, str]) -> None:
-    """A server refuses a whole write for one record that is too large; better to leave out the row."""
+    """One record that is too large makes the server refuse the whole write, so the row is rejected here."""
     meta_bytes = len(msgspec.json.encode(meta))
     if len(bytes(data)) + meta_bytes > limits.RECORD_BYTES_MAX:
         raise BadRow(f"has more than {limits.RECORD_BYTES_MAX} bytes")
@@ -235,7 +235,8 @@ def read_parsed(batches: Iterable[pa.RecordBatch]) -> Iterator[Parsed]:
 
 
 def chunk_batches(plan: RowPlan, rows: Iterable[Parsed]) -> Iterator[pa.RecordBatch]:
-    """Records gathered into writes, the rejections between them, and how many records were skipped as done."""
+    """Records gathered into writes, the rejections among them, and how many records were skipped because they are
+    there."""
     chunk: list[bytes] = []
     rejects: list[tuple[int, str, str]] = []
     size_bytes = skipped = 0

@@ -21,7 +21,8 @@ def json_path(text: str, option: str) -> str:
 
 
 def column_or_path(text: str, option: str) -> None:
-    """A column may have any name. What begins like a path has to be one, and lead into a row, which is an object."""
+    """A column may have any name. Text that begins like a path must be one, and must lead into a row, which is an
+    object."""
     if text.startswith(("$.", "$[")) or not text:
         json_path(text, option)
         if isinstance(steps_of(text)[0], int):
@@ -30,7 +31,7 @@ def column_or_path(text: str, option: str) -> None:
 
 @lru_cache(maxsize=64)
 def steps_of(text: str) -> tuple[Step, ...]:
-    """The names and indexes on the way; none when it is no path."""
+    """The names and indexes along the path; nothing if it is not a path."""
     path = _rooted(text)
     if _PATH.fullmatch(path) is None:
         return ()

@@ -1,9 +1,9 @@
-"""Appends to a topic that was looked at before: what is said to be there is there.
+"""Appends to a topic whose content was read before, so that what is reported as written really is there.
 
-A job looks once at what its target has, and appends the rest under keys that are the same whenever it runs. A server
-knows a key for minutes, and says of a write it knows that it was made, also when its records were deleted since. So a
-write that it knows from before the look is read back, and what is gone of it is appended anew. One that it knows from
-after the look came twice: sent again after a lost answer, or by a job that was just killed.
+A job reads once what its target has, and appends the rest under keys that are the same on every run. A server remembers
+a key for minutes, and answers a repeated key with the earlier write, even if its records have been deleted since. So if
+the earlier write is older than the job's reading, it is read back, and what is missing is appended again. If it is
+newer, the request came twice: it was resent after a lost answer, or sent by a job that was just killed.
 """
 
 from typing import NamedTuple
@@ -25,8 +25,8 @@ class Written(NamedTuple):
 
 
 def append_missing(client: Client, topic: str, body: bytes, count: int, key: str, looked_seq: int) -> Written:
-    """`body` is the JSON list of `count` records; `looked_seq` the head of the topic when it was looked at, and then
-    it had none of them."""
+    """`body` is the JSON list of `count` records; `looked_seq` is the topic's head when it was read, and it had none of
+    them then."""
     reply = client.append_many(topic, Raw(body), key=key)
     if reply.count != count:
         raise ReplayDiffers(topic, key, reply.count, count)
@@ -39,7 +39,7 @@ def append_missing(client: Client, topic: str, body: bytes, count: int, key: str
     gone = [record for seq, record in enumerate(records, start=reply.first_seq) if seq not in there]
     if not gone:
         return Written(0, count, None, None)
-    # A key of its own: the one above stands for records that are no more.
+    # A new key: the one above belongs to records that are gone.
     again = client.append_many(topic, Raw(b"[" + b",".join(map(bytes, gone)) + b"]"))
     return Written(len(gone), count - len(gone), again.first_seq, again.last_seq)
 

@@ -1,7 +1,7 @@
 """How many records of a batch came after the window they belong to was closed.
 
-Spark drops them and counts groups. The batch is a range of seqs and reads the same again, and the checkpoint keeps the
-watermark it was judged by: that of the batch before it.
+Spark drops them, and counts groups instead of records. But a batch is a range of seqs that reads the same every time,
+and the checkpoint has the watermark that was applied to it: that of the batch before.
 """
 
 import os

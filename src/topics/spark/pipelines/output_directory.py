@@ -28,7 +28,7 @@ class NoRoom(PipelineError):
 
 
 class OutputDirectory:
-    """In a `with` block: write to `partial`, then `complete()`. Whatever else ends the block leaves nothing."""
+    """In a `with` block: write to `partial`, then `complete()`. If the block ends any other way, nothing is left."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
@@ -57,7 +57,7 @@ class OutputDirectory:
                 self._files.rename(status.getPath(), self._new_path(f"{self.partial}/{name[:10]}.{extension}"))
 
     def complete(self) -> None:
-        # A rename onto a directory that appeared meanwhile would move ours into it.
+        # If the directory has appeared meanwhile, a rename would move ours into it.
         if self._files.exists(self._path) or not self._files.rename(self._partial, self._path):
             raise DirectoryExists(self._name)
 

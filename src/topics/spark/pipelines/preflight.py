@@ -1,4 +1,4 @@
-"""What is checked before Spark starts: Spark takes seconds to say no, and says it in a hundred lines."""
+"""Checks made before Spark starts: Spark takes seconds to say no, and a hundred lines."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from topics.model.names import is_topic_name
 from topics.spark.errors import InvalidOption
 from topics.spark.options import Server, server_of
 
-# One quick look: whoever waits for a server that starts runs the job again.
+# One quick try: if the server is just starting, run the job again.
 QUICK = RetryPolicy(attempts_max=2, total_ms_max=2000)
 
 
@@ -24,8 +24,8 @@ def reachable_server(url: str, api_key: str | None) -> Server:
 
 
 def require_writable(path: str, option: str) -> None:
-    """Raises `InvalidOption` when no directory can be made at `path`, or nothing in it. Tries it: permissions alone do
-    not tell of what is mounted read-only, or is no real file system. Leaves nothing."""
+    """Raises `InvalidOption` if no directory can be made at `path`, or nothing in it. It tries: permissions alone say
+    nothing about read-only mounts and special file systems. Leaves nothing behind."""
     parent = os.path.abspath(path)
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -36,7 +36,7 @@ def require_writable(path: str, option: str) -> None:
 
 
 def require_topics(server: Server, topics: Iterable[str]) -> None:
-    """Raises `InvalidOption` for what is no name, and `TopicNotFound`."""
+    """Raises `InvalidOption` for an invalid name, and `TopicNotFound`."""
     with _client(server) as client:
         for topic in topics:
             if not is_topic_name(topic):
@@ -45,7 +45,7 @@ def require_topics(server: Server, topics: Iterable[str]) -> None:
 
 
 def topics_with_prefix(server: Server, prefix: str) -> list[str]:
-    """Raises `TopicNotFound` when no topic begins so."""
+    """Raises `TopicNotFound` if no topic has this prefix."""
     with _client(server) as client:
         names = [listed.topic for listed in client.topics(prefix)]
     if not names:

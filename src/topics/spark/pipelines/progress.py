@@ -1,4 +1,5 @@
-"""How far a job is: a bar that overwrites itself on a terminal, plain lines elsewhere, nothing for library use."""
+"""A job's progress: a bar that overwrites itself on a terminal, plain lines elsewhere, nothing when used as a
+library."""
 
 from typing import Protocol, TextIO
 
@@ -10,10 +11,10 @@ BAR_CHARS = 24
 
 
 class Progress(Protocol):
-    """What a job tells. `begin` may be called again when a job has several parts."""
+    """What a job reports. `begin` is called again for each part of a job."""
 
     def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None:
-        """A part begins; `rows` are to be done, None when nobody knows how many. `unit`: what is counted."""
+        """A part of `rows` rows begins; None if the number is unknown. `unit`: what is counted."""
         ...
 
     def advance(self, rows: int, lag: int | None = None) -> None:
@@ -26,7 +27,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """For callers that do not want to hear of it."""
+    """For callers that want no reports."""
 
     def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None: ...
 

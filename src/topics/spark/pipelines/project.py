@@ -1,4 +1,4 @@
-"""`init` writes a project of Spark Declarative Pipelines over topics, `run` runs one.
+"""`init` writes a project of Spark Declarative Pipelines over topics; `run` runs it.
 
 Spark brings its own command for that, `spark-pipelines`, which runs in processes of its own: `run` finds it, gives it
 the Python that has this package, and passes on what it says.
@@ -29,7 +29,7 @@ from topics.spark.pipelines.project_files import project_files
 SPEC_FILES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 CONNECT_PORT = 15002
 CONNECT_PORT_WAIT_S = 30.0
-LINES_KEPT = 400  # a stack or two behind what went wrong
+LINES_KEPT = 400  # enough for the error and a stack trace or two
 
 _CONSEQUENCE = "[INVALID_HANDLE."
 _SAID = re.compile(r"\b[\w.$]+(?:Exception|Error)\)?:? (?P<what>.+)")
@@ -43,7 +43,7 @@ class NotAProject(PipelineError):
 
 
 class ProjectExists(PipelineError):
-    """There is something in the directory. Nothing is overwritten: name an empty or a new one."""
+    """The directory is not empty, and nothing is overwritten: name an empty or a new one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is not empty; name a directory that is, or a new one", path=path)
@@ -59,7 +59,8 @@ class PipelinesMissing(PipelineError):
 
 
 class ConnectPortInUse(PipelineError):
-    """Another pipeline runs on this machine, or ended just now: Spark gives each the same port. Run it again later."""
+    """Another pipeline is running on this machine, or has just ended: Spark gives them all the same port. Run it again
+    later."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -109,7 +110,7 @@ def check_init(spec: InitSpec) -> None:
 
 
 def init_project(spark: SparkSession | None, spec: InitSpec, progress: Progress) -> InitSummary:
-    """Needs no session. Files appear together: the directory gets its name when they are all in it."""
+    """Needs no session. All files appear at once: the directory gets its name when it is complete."""
     check_init(spec)
     target = os.path.abspath(spec.directory)
     partial = f"{target}.incomplete"
@@ -125,7 +126,7 @@ def init_project(spark: SparkSession | None, spec: InitSpec, progress: Progress)
 
 
 def check_run(spec: RunSpec) -> str:
-    """The path of the specification. What can be refused before Spark starts."""
+    """Refuses what it can before Spark starts; returns the path of the specification."""
     for package in ("grpc", "grpc_status", "google.rpc", "zstandard", "yaml"):
         if find_spec(package.partition(".")[0]) is None:
             raise PipelinesMissing(package)
@@ -175,8 +176,8 @@ def run_project(spark: SparkSession | None, spec: RunSpec, progress: Progress) -
 
 
 def await_connect_port(wait_s: float = CONNECT_PORT_WAIT_S) -> None:
-    """Spark's local server always has the same port. The one of a pipeline that has just ended may hold it still, and
-    would take the next one for its own."""
+    """Spark's local server always uses the same port. The server of a pipeline that has just ended may still hold it,
+    and would take the next pipeline for its own."""
     clock = SystemClock()
     deadline_ms = monotonic_ms(clock) + wait_s * 1000
     while listens("127.0.0.1", CONNECT_PORT):
@@ -186,7 +187,7 @@ def await_connect_port(wait_s: float = CONNECT_PORT_WAIT_S) -> None:
 
 
 def spark_pipelines() -> str:
-    """PySpark's own command, of the PySpark that this Python has."""
+    """The command of the PySpark that this Python has."""
     beside = os.path.join(os.path.dirname(sys.executable), "spark-pipelines")
     found = beside if os.access(beside, os.X_OK) else shutil.which("spark-pipelines")
     if found is None:
@@ -195,8 +196,8 @@ def spark_pipelines() -> str:
 
 
 def reason_of(lines: list[str]) -> str:
-    """The first line that names an error, without the classes it went through. That the session was closed is what
-    comes of one, and may be said before it."""
+    """The first line that names an error, without the classes it passed through. A closed session is only a consequence
+    of an error, and may be printed before it."""
     errors = [said["what"] for line in lines if (said := _SAID.search(line)) is not None]
     causes = [error for error in errors if _CONSEQUENCE not in error]
     return next(iter(causes or errors or lines[-1:]), "it said nothing")

@@ -1,8 +1,8 @@
-"""The files of a new declarative project, as text. They are the user's to change: nothing here reads them again.
+"""The files of a new declarative project, as text. They belong to the user: nothing here reads them again.
 
 The layers are views over topics and their results go to topics, so there are no tables, and nothing but the checkpoints
-has to outlive a run. The watermark is set where the topic is read: Spark resolves it there and then, and later on the
-views of a pipeline are not known yet.
+has to outlive a run. The watermark is set where the topic is read: Spark resolves it at once, when it does not know the
+pipeline's views yet.
 """
 
 from collections.abc import Mapping

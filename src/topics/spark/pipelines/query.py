@@ -1,6 +1,6 @@
 """`query`: SQL over topics and archives.
 
-The result is handed over row by row: it may be larger than memory. What a topic lost is reported beside the rows.
+The result is passed on row by row, because it may be larger than memory. A topic's losses are reported beside the rows.
 """
 
 import difflib
@@ -36,7 +36,7 @@ _DAMAGED = re.compile(r"reading file file:(?P<path>\S+?)\.? .*could not verify p
 
 
 class BadQuery(PipelineError):
-    """Spark does not accept the SQL, or it failed on a row. The message is Spark's own, with the place."""
+    """Spark refused the SQL, or it failed on a row. The message is Spark's own, with the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def topics_of(spec: QuerySpec) -> list[str]:
 
 
 def require_views(spec: QuerySpec) -> None:
-    """Raises `BadQuery` for a table that is no view: Spark takes its time to say so. Raises `NotAnArchive`, too."""
+    """Raises `BadQuery` for a table that is not a view, which Spark would take its time to say. Also raises
+    `NotAnArchive`."""
     names: list[str] = []
     if spec.server is not None:
         with spec.server.client() as client:

@@ -48,14 +48,14 @@ def names_of_views(topics: Iterable[str]) -> dict[str, str]:
 
 
 def mentioned(sql: str, topics: Iterable[str], prefix: str = "") -> list[str]:
-    """Those topics whose views the text has as a word. Too many is harmless: a view costs nothing until it is read."""
+    """The topics whose views the text mentions. Too many do no harm: a view costs nothing until it is read."""
     words = {word.lower() for word in _WORD.findall(sql)}
     return [topic for topic in topics if prefix + view_name(topic).lower() in words]
 
 
 def unknown_tables(sql: str, known: Iterable[str]) -> list[str]:
-    """Tables the text reads from that are no view and no query of its own. Nothing is parsed: only a plain name behind
-    JOIN, or behind the FROM of a SELECT, counts as one, so what Spark might know is left to Spark."""
+    """Tables that the text reads from and that are neither a view nor a CTE. Nothing is parsed: only a plain name after
+    JOIN, or after the FROM of a SELECT, counts as a table. Whatever Spark might know is left to Spark."""
     text = _NO_CODE.sub(" ", sql)
     names = {name.lower() for name in known} | {found[1].lower() for found in _NAMED_QUERY.finditer(text)}
     tokens = _TOKEN.findall(text)
@@ -106,8 +106,8 @@ def add_topic_view(spark: SparkSession, server: Server, name: str, topic: str) -
 
 
 def add_view(spark: SparkSession, name: str, options: Mapping[str, str], schema: str | None = None) -> None:
-    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field. The columns
-    of the topic's own schema come behind."""
+    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field. The columns of
+    the topic's own schema follow."""
     source = spark.read.format("topics")
     if schema is None:
         frame = source.options(**options, schema="topics").load().where("kind = 'record'")

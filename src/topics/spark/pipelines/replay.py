@@ -1,9 +1,9 @@
 """`replay`: records of an archive into a topic, in their order, each at most once.
 
-A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself tells what
-it has already: a job that was killed, or is run again, or has a range that overlaps another one's, appends only what is
-missing. There is one writer, because a topic has one order, and what it holds is bounded by rows and bytes, whatever
-the files are. Spark finds what is there already.
+A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself says what
+it has already: a job that was killed, is run again, or overlaps another one's range appends only what is missing. There
+is one writer, because a topic has one order, and what it holds in memory is bounded by rows and bytes, however large
+the files are. Spark finds out what is there already.
 """
 
 import threading
@@ -48,7 +48,7 @@ ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
     """`topic` may be left out when the archive has one. Seqs are inclusive; times are ms, the end exclusive. `speed`:
-    how many times faster than it happened; None is as fast as it goes."""
+    how many times faster than it happened; None means as fast as possible."""
 
     directory: str
     server: Server
@@ -99,7 +99,7 @@ def replay(
 
 
 def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
-    """The archive and the topic to replay; what can be told without Spark."""
+    """The archive and the topic to replay. Checks what needs no Spark."""
     state = table.load(spec.directory)
     if not is_topic_name(spec.into):
         raise InvalidOption("into", f"{spec.into[:80]!r} is not a topic name")
@@ -206,7 +206,7 @@ class _Run:
         target = self._spark.read.format("topics").options(**options).load()
         mine = (F.col("meta")[ARCHIVE] == self._state.archive_id) & (F.col("meta")[TOPIC] == self._topic)
         found = target.where(mine).select(F.col("meta")[SEQ].cast("bigint").alias("seq")).distinct()
-        # Looked at once: what is appended from now on is ours.
+        # Read once: whatever is appended from now on is ours.
         return found.localCheckpoint()
 
     def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
@@ -243,7 +243,7 @@ class _Run:
         return batch
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator["_Row"]:
-        """With their origin. A record that was replayed before has its newest origin only."""
+        """The records with their origin. A record that was replayed before keeps only the newest one."""
         own = {ARCHIVE: self._state.archive_id, TOPIC: self._topic}
         columns = (batch.column(name).to_pylist() for name in ("seq", "ts", "node", "tag", "meta", "data"))
         for seq, ts, node, tag, pairs, data in zip(*columns, strict=True):

@@ -1,8 +1,8 @@
 """`rollup`: event-time windows over a topic, into another topic or a directory, each result once.
 
 A streaming query with Spark's own state and watermark. Its checkpoint says how far it read and what is still open; the
-sink (`rollup_sinks`) knows a batch that comes again. What came too late is counted by reading the batch again, and only
-if Spark says it dropped something: its own number counts groups, not records.
+sink (`rollup_sinks`) recognizes a repeated batch. Late records are counted by reading the batch again, and only if
+Spark says it dropped something: Spark's own number counts groups, not records.
 """
 
 import os
@@ -33,8 +33,8 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class CheckpointOfAnother(PipelineError):
-    """The checkpoint was made by a roll-up of another shape. Use that one's options, or another --checkpoint, which
-    begins from the start of the topic."""
+    """The checkpoint was made by a roll-up with other options. Use those options, or another --checkpoint, which begins
+    at the start of the topic."""
 
     def __init__(self, path: str, field: str, before: object, now: object) -> None:
         super().__init__(f"the checkpoint {path} belongs to a roll-up with {field} {before!r}, not {now!r}; "
@@ -42,7 +42,7 @@ class CheckpointOfAnother(PipelineError):
 
 
 class CheckpointInUse(PipelineError):
-    """Another process runs this roll-up. Wait for it, or stop it."""
+    """Another process is running this roll-up. Wait for it, or stop it."""
 
     def __init__(self, path: str, holder: str) -> None:
         by = f" by process {holder}" if holder else ""
@@ -52,7 +52,7 @@ class CheckpointInUse(PipelineError):
 class RollupSummary(Struct, frozen=True):
     """Of this run. `late` records came after their window was closed and are in no result; `without_time` have none
     that could be read; `not_numbers` are values an aggregate had to leave out. `open_groups` and `watermark` are of the
-    roll-up; None when a run found nothing new and the one before it was killed before it could note them."""
+    roll-up; None if a run found nothing new and the one before it was killed before it noted them."""
 
     topic: str
     into: str
@@ -67,7 +67,7 @@ class RollupSummary(Struct, frozen=True):
 
 
 def rollup(spark: SparkSession, spec: RollupSpec, progress: Progress) -> RollupSummary:
-    """Until all that is there now is read, or, with `follow`, until it is stopped."""
+    """Runs until everything there is now has been read, or, with `follow`, until it is stopped."""
     check(spec)
     with _alone(spec.checkpoint):
         check_checkpoint(spec)
@@ -159,8 +159,8 @@ class _Run:
             .option("checkpointLocation", self._checkpoint)
             .trigger(**trigger)
         )
-        # State has a file for each of them in every batch, and Spark's 200 are for hundreds of cores. A checkpoint
-        # keeps the number it began with; the query takes its settings along when it starts.
+        # The state has a file for each of them in every batch, and Spark's default of 200 suits hundreds of cores. A
+        # checkpoint keeps the number it began with, and the query takes its settings when it starts.
         before = self._spark.conf.get(SHUFFLE_PARTITIONS) or ""
         self._spark.conf.set(SHUFFLE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
         try:

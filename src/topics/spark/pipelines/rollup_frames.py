@@ -74,7 +74,7 @@ def results(rows: DataFrame, spec: RollupSpec) -> DataFrame:
 
 
 def aggregated_paths(spec: RollupSpec) -> list[str]:
-    """In the order of the counts of what was no number in them."""
+    """In the same order as the counts of their values that were not numbers."""
     return sorted({aggregate.path for aggregate in spec.aggregates if aggregate.path is not None})
 
 

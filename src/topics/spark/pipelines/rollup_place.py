@@ -1,7 +1,7 @@
-"""How far a roll-up got, for a run that finds nothing new: what is open, and up to when windows are closed.
+"""How far a roll-up got, for a run that finds nothing new: which groups are open, and up to when windows are closed.
 
-Spark says it with every batch, and a run without one has nobody to ask. So it is noted beside the query's checkpoint,
-with the batch it is true of. A run that was killed leaves an older note, which then says nothing.
+Spark reports it with every batch, so a run without a batch has nothing to go by. It is therefore noted beside the
+query's checkpoint, together with the batch it belongs to. A killed run leaves an older note, which is then ignored.
 """
 
 import os

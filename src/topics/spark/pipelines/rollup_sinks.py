@@ -1,8 +1,8 @@
 """Where the results of a roll-up go, each once. A sink gets a batch whole, and gets it again after a crash.
 
-Into a topic: the query is a producer that numbers its results, and results of a batch are in a fixed order. So what
-arrived of a batch that comes again is left out, however long ago that was. Every result names its query and batch in
-`meta`.
+Into a topic: the query is a producer that numbers its results, and results of a batch are in a fixed order. So when a
+batch is repeated, what arrived the first time is left out, however long ago that was. Every result names its query and
+batch in `meta`.
 
 Into a directory: a batch is a directory of its own, and replaces itself.
 """
@@ -27,7 +27,7 @@ NOTE = "_rollup.json"
 
 
 class DirectoryOfAnother(PipelineError):
-    """The directory holds something else than the results of this roll-up. Name another one."""
+    """The directory holds something other than the results of this roll-up. Name another one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is not empty and not of this roll-up; name another directory", path=path)
@@ -99,7 +99,7 @@ class DirectorySink:
         """Nothing is held open."""
 
     def _claim(self) -> None:
-        """Batches are numbered by their query, so those of another one must not be replaced."""
+        """Each query numbers its own batches, so those of another query must not be replaced."""
         note = os.path.join(self._path, NOTE)
         query = query_id(self._checkpoint)
         if not os.path.exists(note):

@@ -27,8 +27,8 @@ class Function(StrEnum):
 
 
 class Emit(StrEnum):
-    """`closed`: a window's result once, when nothing can change it any more. `changed`: every batch gives the newest
-    result of each window it changed; the record with the highest seq of a tag is the one that holds."""
+    """`closed`: a window's result once, when nothing can change it any more. `changed`: every batch writes the newest
+    result of each window it changed; for each tag, the latest record wins."""
 
     CLOSED = "closed"
     CHANGED = "changed"
@@ -76,7 +76,7 @@ class RollupSpec:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What must stay the same for a checkpoint to fit: its state is made of it."""
+        """What must stay the same for a checkpoint to be used: its state depends on it."""
         return {
             "topic": self.topic,
             "into": self.into.topic if isinstance(self.into, IntoTopic) else self.into.path,
@@ -128,7 +128,7 @@ def aggregates_of(text: str) -> tuple[Aggregate, ...]:
 
 
 def check(spec: RollupSpec) -> None:
-    """What can be refused before Spark starts, beside the topics themselves."""
+    """Refuses what it can before Spark starts, except for the topics themselves."""
     if spec.window_ms <= 0:
         raise InvalidOption("window", "must be longer than nothing")
     if spec.slide_ms is not None and not 0 < spec.slide_ms <= spec.window_ms:

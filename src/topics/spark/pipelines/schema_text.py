@@ -1,7 +1,6 @@
-"""Columns as SQL has them, such as `sku string, total decimal(9,2)`: whether the words can be types.
+"""Columns as in SQL, such as `sku string, total decimal(9,2)`: whether the words can be types.
 
-Only Spark reads them for good, and it takes seconds to start. What it would refuse for a misspelt type is refused here;
-what is doubtful passes.
+Spark has the last word, but takes seconds to start. A misspelt type is refused here; anything doubtful passes.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Files as rows of JSON text with their numbers: JSON Lines, CSV and Parquet, one file at a time.
 
-Spark cuts a file into pieces that follow each other, so a first pass that counts the rows of each piece gives every row
-its number, and the content its name, without moving a row. The name is a position-weighted sum of hashes of the rows:
-it does not depend on how the file was cut, compressed or called.
+Spark cuts a file into consecutive pieces. A first pass counts the rows of each piece; that gives every row its number,
+and the content its name, without moving a row. The name is a position-weighted sum of hashes of the rows: it does not
+depend on how the file was cut, compressed or called.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 class FileUnreadable(PipelineError):
-    """A file to import is not what it should be. Nothing of it was imported; what other files gave stays."""
+    """A file to import cannot be read in its format. Nothing of it was imported; records from other files stay."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}", file=path)
@@ -91,7 +91,7 @@ def find_files(paths: Sequence[str], chosen: FileFormat | None) -> tuple[SourceF
 def _files_of(path: str) -> list[str]:
     if "://" in path or not os.path.isdir(path):
         return [path]
-    # Names with a dot or an underscore in front are notes of whoever wrote the directory, as everywhere in Spark.
+    # A leading dot or underscore marks notes of whoever wrote the directory, as everywhere in Spark.
     names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")))
     return [file for name in names if os.path.isfile(file := os.path.join(path, name))]
 
@@ -109,7 +109,7 @@ def format_of(path: str) -> FileFormat:
 
 
 def read_rows(spark: SparkSession, file: SourceFile, csv: CsvOptions) -> NumberedRows:
-    """Raises `FileUnreadable` for what is not of its format. The file is read once, to count."""
+    """Raises `FileUnreadable` if the file is not in its format. The file is read once, to count."""
     try:
         lines = _lines(spark, file, csv)
         placed = lines.select(
@@ -134,7 +134,7 @@ def read_rows(spark: SparkSession, file: SourceFile, csv: CsvOptions) -> Numbere
 
 
 def _pieces(placed: DataFrame) -> list[tuple[int, int, int]]:
-    """Of each piece of the file: its rows, the sum of their hashes, and that sum weighted with their positions."""
+    """For each piece of the file: its rows, the sum of their hashes, and that sum weighted by position."""
     hashed = sf.xxhash64("line").bitwiseAND((1 << _HASH_BITS) - 1).cast("decimal(15,0)")
     weight = (sf.col("position") + 1).cast("decimal(10,0)")
     counted = (

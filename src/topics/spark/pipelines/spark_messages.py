@@ -1,4 +1,4 @@
-"""What Spark wants to say, found among plans and the frames of two languages."""
+"""Spark's actual message, found among query plans and the stack frames of two languages."""
 
 import re
 
@@ -12,7 +12,7 @@ def message_of(error: Exception) -> str:
     """What is wrong and where; neither the plan nor a stack."""
     text = str(error).strip()
     if isinstance(error, Py4JJavaError):
-        # A task failed, and the last cause is the first thing that went wrong.
+        # A task failed; the last cause listed is what went wrong first.
         found = _CAUSE.findall(text)
         return str(found[-1]).strip() if found else text.partition("\n")[0]
     if isinstance(error, AnalysisException):
