@@ -13,6 +13,7 @@ import pytest
 
 from conformance.client import Api, Topic
 from conformance.process import ServerProcess, output_of_refused_start
+from conformance.websocket import Client, connected
 
 EXTERNAL_URL = os.environ.get("TOPICS_CONFORMANCE_URL")
 
@@ -78,3 +79,10 @@ def new_topic(api: Api) -> Iterator[Callable[..., Topic]]:
 def topic(new_topic: Callable[..., Topic]) -> Topic:
     """The name of a topic that does not exist yet."""
     return new_topic()
+
+
+@pytest.fixture
+def client(api: Api) -> Iterator[Client]:
+    """A WebSocket to the server under test."""
+    with connected(api) as client:
+        yield client

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.client import Api, Topic, eventually, success
 from conformance.sse import watching
-from conformance.test_websocket import connected, seqs
+from conformance.websocket import connected, seqs
 
 Route = Callable[[Topic, Topic], None]
 

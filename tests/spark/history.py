@@ -30,7 +30,7 @@ class ServerWithAPast(RestartableServer):
         self._write(300)
         orders = self.topic("past.orders")
         orders.delete_records(match="t.7")
-        # A server that stops, and one that starts, makes a checkpoint, and a checkpoint moves segments to the cold tier.
+        # A server that stops or starts makes a checkpoint, which moves segments to the cold tier.
         self.stop()
         self.start()
         eventually(self._has_cold_segments)

@@ -14,6 +14,7 @@ PACKAGE = Path(topics.__file__).parent
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 ARROWS = arrows_of((Path(__file__).parents[2] / "docs/architecture.md").read_text())
 GRAPH = ImportGraph(SOURCES)
+TESTS = Path(__file__).parents[1]
 
 # The lists of what breaks a rule today may only shrink: what is mended has to leave its list in the same change.
 
@@ -45,6 +46,11 @@ def test_no_import_leads_back() -> None:
 def test_no_import_for_types_leads_back() -> None:
     found = [group for group in GRAPH.cycles(with_types=True) if group not in CYCLES]
     assert found == CYCLES_OF_TYPES, [GRAPH.within(group) for group in found if group not in CYCLES_OF_TYPES]
+
+
+def test_no_file_of_tests_is_too_long() -> None:
+    lengths = {path.relative_to(TESTS): path.read_text().count("\n") for path in TESTS.rglob("*.py")}
+    assert [path for path, lines in lengths.items() if lines > LINES_MAX] == []
 
 
 def test_no_class_is_too_large() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 import uvloop
-from test_channel import CHUNKED_HEAD, OFFER, STREAM, SWITCHING, HandingOver, Owner
+from handing_over import CHUNKED_HEAD, OFFER, STREAM, SWITCHING, HandingOver, Owner
 
 from topics import limits
 from topics.api.connections import Connections

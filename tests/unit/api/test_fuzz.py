@@ -5,9 +5,9 @@ import gzip
 import itertools
 
 from fake_transport import Client
+from handing_over import OFFER, STREAM, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_channel import OFFER, STREAM, Peer
 
 MESSAGES = [
     b"GET /a?x=1 HTTP/1.1\r\nHost: h\r\n\r\n",

@@ -2,7 +2,7 @@
 
 import pytest
 from test_api_handlers import Served
-from test_api_websocket import Stage
+from websocket_stage import Stage
 
 
 @pytest.fixture
