@@ -114,7 +114,7 @@ def test_watch_tells_of_deleted_topics(server: ServerProcess, url: str) -> None:
 def test_a_delete_shows_what_goes_and_asks(server: ServerProcess, url: str) -> None:
     topic = Topic(server.api, "doomed")
     topic.write({"data": {"n": 1}, "tag": "x"}, {"data": {"n": 2}})
-    preview = 'doomed: 1 record (46 B) would go, seq 1\n       1  TIME  x  {"n":1}\n'
+    preview = 'doomed: 1 record (46 B) would be deleted, seq 1\n       1  TIME  x  {"n":1}\n'
     question = "Delete 1 record of doomed for good? [y/N] "
     with Terminal("delete", "doomed", "--match", "x", url=url) as terminal:
         terminal.expect(question)

@@ -1,6 +1,6 @@
-"""Processes the benchmark starts: how they are watched while starting, and stopped whatever happens.
+"""Processes the benchmark starts: watched while they start, and stopped whatever happens.
 
-Each runs in a session of its own, so that Ctrl-C reaches the benchmark alone and it stops them in order.
+Each runs in its own session, so that Ctrl-C reaches only the benchmark, which then stops them in order.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def running(
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = STOP_S_MAX) -> None:
-    """SIGTERM, then SIGKILL when that is not heeded."""
+    """SIGTERM, then SIGKILL if it does not end."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -61,7 +61,7 @@ def wait_for(
     poll_s: float = POLL_S,
     seconds: float = START_S_MAX,
 ) -> None:
-    """Waits until `condition` holds. Ending before that, or taking too long, is an error with the log."""
+    """Waits until `condition` holds. If the process ends first, or takes too long, the error shows its log."""
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + int(seconds * 1e9)
     while not condition():
@@ -75,7 +75,7 @@ def wait_for(
 
 
 def cpu_ns(process_id: int | None) -> int | None:
-    """The processor time a process has used, with all its threads; None where that cannot be told."""
+    """The processor time of a process with all its threads; None where it cannot be read."""
     find_clock = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
     clock_id = ctypes.c_int()
     if process_id is None or find_clock is None or find_clock(process_id, ctypes.byref(clock_id)) != 0:
@@ -84,7 +84,7 @@ def cpu_ns(process_id: int | None) -> int | None:
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on at this moment."""
+    """A loopback port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -98,7 +98,7 @@ def address_in(port_file: Path) -> tuple[str, int]:
 
 
 def environment_with(**settings: str) -> dict[str, str]:
-    """This process's environment without any server setting in it, and with `settings`."""
+    """This process's environment, with its server settings replaced by `settings`."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     return inherited | settings
 

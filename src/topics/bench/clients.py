@@ -1,6 +1,6 @@
 """Connections of the load generator, cheap enough for a thousand in one process: each is a protocol on the event loop.
 
-They know how to connect, to follow the bytes and to say what came; what it means is their user's business.
+They connect, follow the bytes and report what came; what it means is up to whoever uses them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OnText = Callable[[bytes], None]
 
 
 class Client(asyncio.Protocol, ABC):
-    """What all have in common. `lost` tells why the connection ended, unless `close` did it."""
+    """What all connections share. `lost` is called with the reason when one ends other than by `close`."""
 
     def __init__(self, opening: bytes = b"") -> None:
         self.transport: asyncio.Transport | None = None
@@ -33,7 +33,7 @@ class Client(asyncio.Protocol, ABC):
 
     @abstractmethod
     def follow(self, data: bytes) -> None:
-        """Takes what came. Raises MalformedReply for what it cannot follow: the connection is given up then."""
+        """Takes what came. Raises MalformedReply if it cannot follow; the connection is then given up."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -65,7 +65,7 @@ class Client(asyncio.Protocol, ABC):
 
 
 class EventStreamClient(Client):
-    """Sends its request and hands on each event."""
+    """Sends its request and passes on each event."""
 
     def __init__(self, request: bytes, on_event: OnText) -> None:
         super().__init__(request)
@@ -78,7 +78,7 @@ class EventStreamClient(Client):
 
 
 class WebSocketClient(Client):
-    """Sends its commands once the server has switched protocols, hands on each message, and answers pings."""
+    """Sends its commands once the server has switched protocols, passes on each message, and answers pings."""
 
     def __init__(self, handshake: bytes, commands: Iterable[bytes], on_text: OnText) -> None:
         super().__init__(handshake)
@@ -101,10 +101,10 @@ class WebSocketClient(Client):
 
 
 class StreamReadClient(Client):
-    """Blocked in `XREAD` on a Redis stream: hands on each reply, and asks for what comes after it."""
+    """Blocks in `XREAD` on a Redis stream, passes on each reply, and asks for what comes after it."""
 
     def __init__(self, stream: bytes, on_text: OnText) -> None:
-        # The reply to a PING says that the read behind it is under way.
+        # The reply to a PING shows that the read sent after it is under way.
         super().__init__(encode_command(b"PING") + self._read(stream, b"$"))
         self._stream = stream
         self._on_text = on_text
@@ -130,7 +130,7 @@ class StreamReadClient(Client):
 
 
 class RequestClient(Client):
-    """A keep-alive connection with one request under way at most: `ready` is set while there is none."""
+    """A keep-alive connection with at most one request in flight; `ready` is set while there is none."""
 
     def __init__(self, reply: HttpReply | RespReply | None = None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The closed loop: every connection has exactly one request outstanding, and the reply releases the next.
 
-What a connection sends is a circle of prepared requests, or what a subclass makes of the replies. Ends when the time is
-up, enough was asked, or nobody has anything left to ask.
+A connection sends prepared requests in a circle, or what a subclass derives from the replies. The loop ends when the
+time is up, enough requests were sent, or no connection has any left.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ DRAIN_S_MAX = 5.0
 
 
 class Reply(Protocol):
-    """Follows one reply at a time; `failure` tells after a complete reply whether it was a refusal."""
+    """Follows one reply at a time. After a complete reply, `failure` says whether it was a refusal."""
 
     failure: bytes | None
 
@@ -31,7 +31,7 @@ class Reply(Protocol):
 
 
 class Tally:
-    """What the connections share while they press: latencies, errors, and whether to go on."""
+    """What the connections share while they send: latencies, errors, and whether to go on."""
 
     __slots__ = ("errors", "first_error", "latencies_ns", "outstanding", "requests_max", "running", "wake")
 
@@ -71,14 +71,14 @@ class Connection(Client):
         self._tally: Tally | None = None
 
     def next_request(self) -> bytes | None:
-        """None when there is nothing left to ask for."""
+        """None when there is nothing left to send."""
         return next(self._script)
 
     def note_success(self, tally: Tally, latency_ns: int) -> None:
         tally.latencies_ns.append(latency_ns)
 
     def start(self, tally: Tally) -> None:
-        """Asks until the tally stops; a lost connection stays lost."""
+        """Sends until the tally stops. A lost connection is not opened again."""
         request = self.next_request() if self.transport is not None else None
         if request is None:
             return
@@ -88,7 +88,7 @@ class Connection(Client):
         self.send(request)
 
     def follow(self, data: bytes) -> None:
-        """Hot: one reply in, one latency noted, one request out."""
+        """Hot, once per reply: notes one latency and sends the next request."""
         if not self._reply.feed(data):
             return
         now_ns = self._now_ns()
@@ -120,7 +120,7 @@ class Connection(Client):
 
 
 class ClosedLoop:
-    """The connections of a round; `records_per_request` says what a success is worth."""
+    """The connections of a round; every success counts as `records_per_request` records."""
 
     def __init__(self, clients: Sequence[Connection], clock: Clock, records_per_request: int = 1) -> None:
         self.clients = clients
@@ -128,10 +128,10 @@ class ClosedLoop:
         self._clock = clock
 
     async def settle(self) -> None:
-        """Who is connected is ready."""
+        """A connection is ready as soon as it is open."""
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Leaves no request outstanding; the time of the last replies is not counted, and neither are they."""
+        """Waits for outstanding replies; neither they nor the time they take is counted."""
         tally = Tally(requests_max)
         start_ns = self._clock.monotonic_ns()
         for client in self.clients:

@@ -75,48 +75,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against-checkout",
         type=Path,
         metavar="DIR",
-        help="also measure the server of this checkout, and tell how much faster this one is; . shows the noise",
+        help="also measure the server of another checkout, and show how much faster this one is (. shows the noise)",
     )
     parser.add_argument(
-        "--against", type=Path, metavar="FILE", help="show each number beside that of a run kept with --json"
+        "--against", type=Path, metavar="FILE", help="show each number beside that of an earlier run, kept with --json"
     )
     parser.add_argument("--api-key", default=os.environ.get("TOPICS_API_KEY"), help="key for --url ($TOPICS_API_KEY)")
     parser.add_argument("--allow-remote", action="store_true", help="accept a --url that is not loopback")
     parser.add_argument("--connections", type=_count(CONNECTIONS_MAX), default=16, help="keep-alive connections (16)")
-    parser.add_argument("--seconds", type=_seconds, default=2.0, help="counted length of a round (2)")
-    parser.add_argument("--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="uncounted seconds before it")
+    parser.add_argument("--seconds", type=_seconds, default=2.0, help="seconds a round is measured for (2)")
+    parser.add_argument(
+        "--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="seconds before that which are not counted"
+    )
     parser.add_argument("--rounds", type=_count(ROUNDS_MAX), default=3, help="rounds per target (3)")
     parser.add_argument(
         "--requests",
         type=_count(REQUESTS_MAX_DEFAULT),
         default=REQUESTS_MAX_DEFAULT,
-        help="most requests in a round",
+        help="at most this many requests in a round",
     )
     parser.add_argument(
-        "--participants", type=_count(PARTICIPANTS_MAX), default=MediaRoom.participants, help="of the media room"
+        "--participants",
+        type=_count(PARTICIPANTS_MAX),
+        default=MediaRoom.participants,
+        help="participants of the media room",
     )
     parser.add_argument(
-        "--packets", type=_count(PACKETS_PER_S_MAX), default=MediaRoom.packets_per_s, help="each sends a second"
+        "--packets",
+        type=_count(PACKETS_PER_S_MAX),
+        default=MediaRoom.packets_per_s,
+        help="packets a second from each of them",
     )
     parser.add_argument(
         "--records",
         type=_count(RECORDS_MAX),
         metavar="N",
-        help="records of the recovery, memory, spark (1000000) and scale (3000000) measurements",
+        help="records for recovery, memory and spark (1000000) and for scale (3000000)",
     )
-    parser.add_argument(
-        "--topics", type=_count(TOPICS_MAX), metavar="N", help="topics of the scale measurement (100000)"
-    )
+    parser.add_argument("--topics", type=_count(TOPICS_MAX), metavar="N", help="topics for scale (100000)")
     parser.add_argument(
         "--curves",
         type=Path,
         metavar="DIR",
-        help="instead: measure cost over size, and keep numbers and pictures there; all, or those of scale",
+        help="measure cost over size instead, and keep numbers and pictures there; with `scale`, only its curves",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round to this file")
-    parser.add_argument(
-        "--check", action="store_true", help="exit with 1 when a ratio or latency misses its mark or a caveat applies"
-    )
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a mark is missed, or cannot be trusted")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -139,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
             workloads = select(args.workload, args.durability, room)
             if args.against_checkout is not None and not workloads and not any(each.compares for each in measurements):
                 raise BenchError(
-                    f"--against-checkout has nothing to compare: {args.workload} is of this checkout alone"
+                    f"--against-checkout has nothing to compare: {args.workload} measures this checkout alone"
                 )
             targets = _targets(args, workloads, stack, notes, progress) if workloads else []
             for workload in workloads:
@@ -150,11 +154,11 @@ def run(args: argparse.Namespace) -> int:
             for measurement in measurements:
                 measured.append(measurement.measure(progress.show))
     except KeyboardInterrupt:
-        notes.append("interrupted: what was complete is shown")
+        notes.append("interrupted: only complete workloads are shown")
         status = 130
     except BenchError as problem:
         progress.clear()
-        print(f"bench: {problem.message}", file=sys.stderr)
+        print(f"topics: {problem.message}", file=sys.stderr)
         status = 2
     progress.clear()
     if results:
@@ -167,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json is not None:
             args.json.write_bytes(render_json(results, notes, settings, args.durability, measured))
     elif status == 130:
-        print("bench: interrupted before the first workload was complete", file=sys.stderr)
+        print("topics: interrupted before the first workload was complete", file=sys.stderr)
     return status or _verdict(results, measured, check=args.check)
 
 
@@ -175,7 +179,9 @@ def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
     """Each curve is kept as soon as it is measured."""
     measures = {EVERYTHING: ALL_CURVES, "scale": SCALE_CURVES}.get(args.workload)
     if measures is None:
-        print(f"bench: --curves draws all of them, or those of scale, and none of {args.workload}", file=sys.stderr)
+        print(
+            f"topics: --curves draws all curves, or those of scale; there are none of {args.workload}", file=sys.stderr
+        )
         return 2
     settings = CurveSettings(
         args.durability, args.seconds, args.topics or CURVE_TOPICS_MAX, args.records or CURVE_RECORDS_MAX
@@ -190,7 +196,7 @@ def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
     except KeyboardInterrupt:
         return 130
     except (BenchError, OSError) as problem:
-        print(f"bench: {problem}", file=sys.stderr)
+        print(f"topics: {problem}", file=sys.stderr)
         return 2
     finally:
         progress.clear()
@@ -199,7 +205,7 @@ def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
 
 
 class ProgressLine:
-    """One line that overwrites itself on a terminal; a plain line each where it does not."""
+    """One line that overwrites itself on a terminal; elsewhere, a plain line for each step."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -231,7 +237,7 @@ def _targets(
 ) -> list[Target]:
     """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
     if args.against_checkout is not None and "topics" not in args.targets:
-        raise BenchError("--against-checkout compares it with this server: --targets must name topics")
+        raise BenchError("--against-checkout compares with this server: add topics to --targets")
     others = [target_at(url, allow_remote=args.allow_remote, api_key=args.api_key) for url in args.url]
     targets: list[Target] = []
     if "topics" in args.targets:
@@ -260,7 +266,7 @@ def _targets(
             progress.show("starting nats")
             targets.append(stack.enter_context(nats(binary)))
     if not targets:
-        raise BenchError("there is nothing to measure: name --targets or a --url")
+        raise BenchError("nothing to measure: name --targets or a --url")
     return targets
 
 
@@ -276,7 +282,7 @@ def _verdict(results: list[WorkloadResult], measured: list[MeasurementResult], *
 
 @contextmanager
 def _interrupt_on_terminate() -> Iterator[None]:
-    """SIGTERM stops the run like Ctrl-C, so that nothing it started stays behind."""
+    """SIGTERM stops the run like Ctrl-C, so that no process it started is left behind."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -4,8 +4,8 @@ The machine is rarely quiet. Rounds of the same number run one after the other, 
 something even when their rates do not; the order turns by one each round, so nobody is always first.
 
 Servers of this project share a round in short turns: they differ by a few per cent, and work that one of them puts off
-falls into the other's turn as often as the other way round. A peer of another kind has its rounds for itself, since it
-would be charged for work that it does not put off.
+lands in the other's turn as often as the other way round. A peer of another kind gets rounds of its own, because it
+would be charged for work that it does not put off itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,9 +60,9 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The subject's rate or time as a multiple of a peer's, and what it should be at least or at most, if that is said.
+    """The subject's rate or time as a multiple of a peer's, and its mark, if it has one.
 
-    Two servers of this project differ by a few per cent: their ratio comes with its pairs, which tell what is noise.
+    Two servers of this project differ by a few per cent: their ratio comes with its pairs, which show the noise.
     """
 
     subject: str
@@ -135,7 +135,7 @@ def compare(
 
 
 def figures_of(workload: Workload, targets: Sequence[Target], results: Sequence[TargetResult]) -> tuple[Figure, ...]:
-    """What the workload tells of each server, and how evenly each target served its workers."""
+    """What the workload reports about each server, and how evenly each target served its workers."""
     figures: list[Figure] = []
     for target, result in zip(targets, results, strict=True):
         if target.kind is TargetKind.TOPICS:
@@ -148,8 +148,8 @@ def figures_of(workload: Workload, targets: Sequence[Target], results: Sequence[
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
     """The first result against each of the others: rates, or times where the rate is fixed.
 
-    Two servers of this project are also compared by the processor time they take for a record. That is what most
-    changes change, and other work on the machine touches it least.
+    Two servers of this project are also compared by the processor time they take for a record. Most changes show there,
+    and other work on the machine affects it least.
     """
     if not results or results[0].kind is not TargetKind.TOPICS:
         return ()

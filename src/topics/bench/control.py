@@ -45,7 +45,7 @@ class HttpControl(Control):
         return self.read_if_there(path) is not None
 
     def read_if_there(self, path: str) -> bytes | None:
-        """The body of a 200, or None when nothing answers or something else does."""
+        """The body of a 200; None for any other answer, or none at all."""
         try:
             status, content = self._exchange("GET", path)
         except (OSError, http.client.HTTPException):
@@ -54,7 +54,7 @@ class HttpControl(Control):
         return content if status == 200 else None
 
     def status(self, method: str, path: str, body: bytes = b"") -> int:
-        """The status of the reply, whatever it is."""
+        """The status of the reply. No status is an error."""
         try:
             return self._exchange(method, path, body)[0]
         except (OSError, http.client.HTTPException) as problem:
@@ -93,7 +93,7 @@ class RedisControl(Control):
         return self.send(encode_command(*parts), lines)
 
     def send(self, commands: bytes, lines: int) -> bytes:
-        """Sends rendered commands and gives back the reply of that many lines."""
+        """Sends rendered commands and returns the reply of that many lines."""
         reply = RespReply(lines)
         received = bytearray()
         try:
@@ -123,7 +123,7 @@ class NatsControl(Control):
         self._socket.close()
 
     def request(self, subject: bytes, payload: bytes) -> bytes:
-        """What the server answers to this, refusals included."""
+        """The server's answer, even a refusal."""
         received = b""
         try:
             self._socket.sendall(publish(subject, payload, reply_to=INBOX))

@@ -1,6 +1,6 @@
 """Measures the curves: the same work at sizes from small to large.
 
-Most lines are of the processor time of the server, which other work on the machine touches least.
+Most lines show the server's processor time, which other work on the machine affects least.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ SCRIPT = 4
 
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
-    """How far each curve goes, and how long a point is pressed on."""
+    """How far each curve goes, and how long each point is measured."""
 
     durability: str
     seconds: float
@@ -48,7 +48,7 @@ At = Callable[[OwnProcess, int], None]
 
 
 def decades(low: int, high: int) -> list[int]:
-    """`low`, ten times that and so on, and `high` at last."""
+    """`low`, ten times that and so on, and finally `high`."""
     sizes = [low]
     while sizes[-1] * 10 < high:
         sizes.append(sizes[-1] * 10)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import log
 from statistics import fmean
 
-BEND_SLOPE = 0.3  # so much steeper, or flatter, than before: on logarithmic axes 0 is flat and 1 is proportional
-BEND_REST_MAX = 0.5  # two lines must leave at most this share of what one leaves unexplained
+BEND_SLOPE = 0.3  # how much steeper or flatter it must get; on logarithmic axes 0 is flat and 1 is proportional
+BEND_REST_MAX = 0.5  # two lines must leave at most this share of the error that one line leaves
 BEND_POINTS_MIN = 4
 FLAT_SLOPE = 0.1
 
@@ -43,12 +43,12 @@ class Bend:
 
 
 def slope_of(points: Points) -> float:
-    """Of the straight line nearest to these points on logarithmic axes."""
+    """The slope of the straight line that fits these points best on logarithmic axes."""
     return _fit(points)[0]
 
 
 def bend_of(line: Line) -> Bend | None:
-    """Where two straight lines are nearest to the points; None where one does nearly as well, or they differ little."""
+    """Where two straight lines fit the points best; None if one line does nearly as well, or the two differ little."""
     points = line.points
     if len(points) < BEND_POINTS_MIN:
         return None
@@ -61,7 +61,7 @@ def bend_of(line: Line) -> Bend | None:
 
 
 def _fit(points: Points) -> tuple[float, float]:
-    """The slope of the nearest straight line on logarithmic axes, and the squares of what the points are off it."""
+    """The slope of the best straight line on logarithmic axes, and the sum of its squared errors."""
     xs, ys = [log(x) for x, _ in points], [log(y) for _, y in points]
     x_mean, y_mean = fmean(xs), fmean(ys)
     spread = sum((x - x_mean) ** 2 for x in xs)

@@ -41,14 +41,14 @@ class DiffWorkload(ClosedLoop):
         super().__init__(durability)
 
     def prepare(self, target: Target) -> None:
-        """Preloads, and checks that a read gives all the records a call is counted for."""
+        """Preloads, and checks that a read returns as many records as a call is counted for."""
         if target.kind is TargetKind.REDIS:
             self._preload_redis(target)
         else:
             self._preload_topics(target)
 
     def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
-        """What was preloaded serves every round."""
+        """All rounds read the preloaded records."""
         return self.measure(targets, settings)
 
     def request(self, target: Target, connection: int, number: int) -> bytes:

@@ -1,7 +1,7 @@
 """The protocol layer with nothing behind it: every request gets the same small reply.
 
-What it serves in a second is the most any handler can reach on this machine; the write workload is held
-against it. Started as `python -m topics.bench.empty_handler PORT_FILE`, ended by SIGTERM.
+Its rate is the most any handler can reach on this machine; the write workload is compared with it. Started as `python
+-m topics.bench.empty_handler PORT_FILE`, ended by SIGTERM.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BODY = (
 
 
 class EmptyApplication:
-    """Looks at nothing."""
+    """Ignores the request."""
 
     def __init__(self) -> None:
         self._response = Response(200, BODY)

@@ -1,4 +1,4 @@
-"""What no server on this machine can be faster than: one sync, one trip over loopback, one copy."""
+"""What no server on this machine can beat: one sync, one trip over loopback, one copy."""
 
 import os
 import socket
@@ -62,7 +62,7 @@ class FloorsMeasurement(Measurement):
         progress("floors: a sync, a trip over loopback, a copy")
         return MeasurementResult(
             self.name,
-            "what no server on this machine can be faster than, medians",
+            "what no server on this machine can beat, medians",
             (
                 Figure("one append of 200 bytes and fdatasync", sync_ms(PROBES) * 1000, "µs"),
                 Figure("one trip over loopback to another thread and back", loopback_ms(PROBES) * 1000, "µs"),

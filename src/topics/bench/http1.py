@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the load generator needs it: requests rendered beforehand, replies followed to their end.
+"""HTTP/1.1 as the load generator needs it: requests rendered in advance, replies followed to their end.
 
 `HttpReply` is a machine from bytes to "the reply is complete". It reads the status and the length and
 skips the body, because the generator must cost less than the server it measures.
@@ -74,7 +74,7 @@ class HttpReply:
 
 
 class HttpReplyWithBody(HttpReply):
-    """The same for who reads on: `body` is that of the last complete reply."""
+    """The same, but it keeps the `body` of the last complete reply."""
 
     __slots__ = ("body",)
 

@@ -1,7 +1,7 @@
 """Whether a server really journals what it acknowledges, seen through its own counters.
 
-A write that only reaches memory is no match for a write that reaches a file. A ratio between the two must
-not pass for a comparison, so the report says when the journal's counters stood still during a round.
+A write that only reaches memory cannot be compared with one that reaches a file. So the report says if the journal's
+counters stood still during a round.
 """
 
 from topics.bench.control import HttpControl

@@ -1,7 +1,7 @@
-"""The load of live delivery: everybody who writes and everybody who receives, in one process.
+"""The load of live delivery: all writers and all receivers, in one process.
 
-Whoever writes puts the time into the record, whoever receives it takes the difference: one clock, and what is measured
-ends when the record has been found in the bytes that came. Writes keep to their schedule whether or not deliveries
+A writer puts the time into the record, and a receiver takes the difference: both use one clock, and the measurement
+ends when the record has been found in the bytes that arrived. Writes keep to their schedule whether or not deliveries
 keep up.
 """
 
@@ -48,7 +48,7 @@ class Deliveries:
         self.latencies_ns = array("Q")
 
     def take(self, text: bytes) -> None:
-        """Hot: once for each event or message."""
+        """Hot: called for each event or message."""
         times = sent_times(text)
         if not times:
             if b"caught-up" in text or b'"caught_up"' in text:
@@ -62,7 +62,7 @@ class Deliveries:
 
 
 class Schedule:
-    """`send` is called with the number of each thing to send when it is due, at a fixed rate."""
+    """Calls `send` at a fixed rate, with the number of each thing to send when it is due."""
 
     def __init__(self, clock: Clock, per_s: float, send: Callable[[int], None]) -> None:
         self._now_ns = clock.monotonic_ns
@@ -71,7 +71,7 @@ class Schedule:
         self._next = 0
 
     async def run(self, seconds: float) -> int:
-        """Goes on for that long; returns how many were sent. Numbers go on from the last run."""
+        """Sends for that long, and returns how many were sent. Numbers continue from the last run."""
         first = self._next
         start_ns = self._now_ns()
         count = max(round(seconds * 1e9 / self._interval_ns), 1)
@@ -85,7 +85,7 @@ class Schedule:
 
 
 class LiveLoad:
-    """Something is sent at a fixed rate, and each of it is to be delivered to so many receivers."""
+    """Something is sent at a fixed rate, and each must reach a number of receivers."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class LiveLoad:
             raise BenchError(f"only {self._deliveries.live} of {self._receivers} receivers became live: {lost}")
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Sends for that long, and waits for what is under way: the time ends with the last delivery."""
+        """Sends for that long, and waits for what is in flight: the time ends with the last delivery."""
         deliveries = self._deliveries
         deliveries.begin()
         start_ns = self._clock.monotonic_ns()
@@ -120,7 +120,7 @@ class LiveLoad:
         return delivery_counts(deliveries.latencies_ns, sent, expected, elapsed_ns, self._take_problems())
 
     def _take_problems(self) -> list[str]:
-        """What went wrong since it was last asked."""
+        """The errors since the last call."""
         problems = [client.lost for client in self.clients if client.lost]
         for client in self.clients:
             client.lost = None
@@ -149,7 +149,7 @@ class Fanout(LiveLoad):
         self.clients = [*watchers, *self._writers]
 
     def _write(self, number: int) -> None:
-        # The one that is free: a write that waits for its sync holds up nobody.
+        # One that is free, so that a write waiting for its sync delays no other.
         writer = next((each for each in self._writers if each.ready.is_set()), None)
         if writer is None:
             self._late += 1
@@ -175,7 +175,7 @@ class Fanout(LiveLoad):
 
 
 class Media(LiveLoad):
-    """Participants over WebSocket, each of whom publishes in turn and gets what the others publish."""
+    """Participants over WebSocket. They publish in turn, and each receives what the others publish."""
 
     def __init__(self, plan: MediaPlan, clock: Clock) -> None:
         deliveries = Deliveries(clock)
@@ -200,7 +200,7 @@ class Media(LiveLoad):
 def delivery_counts(
     latencies_ns: "array[int]", sent: int, expected: int, elapsed_ns: int, problems: Sequence[str]
 ) -> Counts:
-    """Requests are what was sent, records what was delivered; each delivery that is missing is an error."""
+    """Requests count what was sent, records what was delivered; every missing delivery is an error."""
     missing = max(expected - len(latencies_ns), 0)
     first_error = f"{missing} of {expected} deliveries did not come" if missing else None
     return Counts(
@@ -224,7 +224,7 @@ def _reply(plan: FanoutPlan) -> HttpReply | RespReply:
 
 
 def _watch_requests(plan: FanoutPlan) -> list[bytes]:
-    """Creates the sessions; the requests that open their streams."""
+    """Creates the sessions, and returns the requests that open their streams."""
     target = plan.target
     body = b'{"topics":{"%b":{"tail":true}}}' % plan.topic.encode("ascii")
     with target.http() as control:

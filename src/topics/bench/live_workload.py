@@ -17,7 +17,7 @@ PACKET_BYTES = 200
 
 
 class FanoutWorkload(Workload):
-    """One writer of single records, and many watchers of its topic; of Redis, as many clients blocked in XREAD."""
+    """One writer of single records, and many watchers of its topic; for Redis, as many clients blocked in XREAD."""
 
     group = "fanout"
     kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})
@@ -64,7 +64,7 @@ ROOM = MediaRoom()
 
 
 class MediaWorkload(Workload):
-    """Everybody sends a packet every 20 ms and gets those of all others.
+    """Everybody sends a packet every 20 ms and receives those of all others.
 
     Packets a second are the requests, deliveries a second the records.
     """

@@ -1,8 +1,8 @@
 """The load generator, in a process of its own on uvloop.
 
 Started as `python -m topics.bench.load` with plans on standard input; a `Sample` of each comes back on standard output.
-Whatever presses on a target, a round goes the same way: everybody connects and settles, presses for a while without
-being counted, and then is counted. Plans for several targets take short turns.
+Every kind of load runs a round the same way: all connect and settle, send for a while without being counted, and then
+are counted. Plans for several targets take short turns.
 """
 
 import gc
@@ -28,12 +28,12 @@ from topics.bench.queue_workers import Workers
 from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
 
-TURN_S_MIN = 0.05  # so short that the machine is the same for all
-TURN_LATENCIES_MIN = 10  # so long that replies which come after a turn, and are not counted, are few
+TURN_S_MIN = 0.05  # short, so that the machine is the same for all
+TURN_LATENCIES_MIN = 10  # long enough that few replies come after a turn, where they are not counted
 
 
 class Load(Protocol):
-    """One way to press on a target."""
+    """One kind of load."""
 
     @property
     def clients(self) -> Sequence[Client]: ...
@@ -43,7 +43,7 @@ class Load(Protocol):
         ...
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Presses for that long, and leaves nothing under way. May be called again and again."""
+        """Sends for that long, and leaves nothing in flight. May be called repeatedly."""
         ...
 
 
@@ -60,7 +60,7 @@ class Round:
         self._target_ns: list[int | None] = []  # when each turn began, and at the end
 
     async def begin(self) -> None:
-        """Connects and warms up: that tells how long a turn should be, and its errors are kept."""
+        """Connects and warms up. The warm-up shows how long a turn should be, and its errors are kept."""
         settings = self._plan.settings
         await connect(self._load.clients, self._plan.target.host, self._plan.target.port)
         await self._load.settle()
@@ -85,7 +85,7 @@ class Round:
 
     def end(self) -> Sample:
         self._target_ns.append(cpu_ns(self._plan.target.process_id))
-        # What the target does between its turns, it does because of the turn before.
+        # What the target does between its turns is caused by the turn before it, and counted with that.
         spent_ns = [None if a is None or b is None else b - a for a, b in pairwise(self._target_ns)]
         turns = map(sample_of, self._turns, self._generator_ns, spent_ns)
         known_ns = [ns for ns in spent_ns if ns is not None]
@@ -98,7 +98,7 @@ class Round:
 
 
 async def run(rounds: Sequence[Round], seconds: float) -> list[Sample]:
-    """One alone has a single long turn. Several take short turns, and who is first changes, too."""
+    """A single plan gets one long turn. Several take short turns, and which goes first changes."""
     try:
         for each in rounds:
             await each.begin()
@@ -135,7 +135,7 @@ def main() -> int:
     try:
         samples = uvloop.run(run([Round(plan, _load_of(plan, clock)) for plan in plans], plans[0].settings.seconds))
     except BenchError as problem:
-        print(f"bench: {problem.message}", file=sys.stderr)
+        print(f"topics: {problem.message}", file=sys.stderr)
         return 1
     # Not `sys.stdout`: unbuffered, it may write less than all.
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:

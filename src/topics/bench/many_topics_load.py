@@ -1,5 +1,5 @@
 """Writes spread over many topics. Each topic belongs to one connection, which therefore knows its head without asking:
-a record has the seq that its place in the topic says, and a delete of the oldest can be rendered beforehand.
+a record's seq is its place in the topic, so a delete of the oldest can be rendered in advance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ WRITES_BETWEEN_DELETES = 4
 
 
 class TopicsConnection(Connection):
-    """Writes to its topics in turn; where not all is kept, it deletes from each topic after some writes."""
+    """Writes to its topics in turn; if not everything is kept, it deletes from each topic after some writes."""
 
     def __init__(self, plan: ManyTopicsPlan, topics: Sequence[str], clock: Clock) -> None:
         super().__init__([], HttpReply(), clock)
@@ -52,7 +52,7 @@ class TopicsConnection(Connection):
             self._records_acked += self._plan.records_per_request
 
     def take_acked(self) -> int:
-        """How many records it wrote since it was last asked."""
+        """How many records it wrote since the last call."""
         acked, self._records_acked = self._records_acked, 0
         return acked
 

@@ -10,7 +10,7 @@ KEPT_RECORDS = 20
 
 
 class ManyTopicsWorkload(Workload):
-    """The topics are made before a round: making them is not what is measured."""
+    """The topics are made before a round, because making them is not measured here."""
 
     group = "topics"
     kinds = frozenset({TargetKind.TOPICS})

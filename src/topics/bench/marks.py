@@ -15,7 +15,7 @@ from topics.bench.samples import RATE
 
 HEADINGS = ("what", "now", "mark", "", "earlier")
 
-Key = tuple[str, str]  # the workload or measurement, and what of it
+Key = tuple[str, str]  # the workload or measurement, and which of its numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def lines_of(results: Sequence[WorkloadResult], measured: Sequence[MeasurementRe
 
 
 def render_marks(lines: Sequence[Line], earlier: Mapping[Key, float] | None = None) -> str:
-    """The table; with an earlier run, also of what has no mark but is in both."""
+    """The table. With an earlier run, it also has the numbers without a mark that are in both."""
     shown = [line for line in lines if line.marked or (earlier is not None and line.key in earlier)]
     if not shown:
         return ""

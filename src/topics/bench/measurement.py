@@ -1,4 +1,4 @@
-"""What is measured of this server alone: figures with a bound each, instead of rates beside a peer's.
+"""Measurements of this server alone: figures, each with a bound, instead of rates beside a peer's.
 
 A measurement starts and stops its own server process on loopback, with data in a directory that is removed
 afterwards. A new one is a class in a module of its own and a line in `workloads.py`.
@@ -13,7 +13,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. `at_most` is what it should not exceed, `at_least` what it should reach, where that is said."""
+    """One number. `at_most` and `at_least` are its bounds, if it has any."""
 
     name: str
     value: float
@@ -33,7 +33,7 @@ class MeasurementResult:
     summary: str
     figures: tuple[Figure, ...]
     notes: tuple[str, ...] = ()
-    """What a reader must know to read the figures rightly."""
+    """What one must know to read the figures correctly."""
 
 
 class Measurement(ABC):

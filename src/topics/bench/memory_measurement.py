@@ -3,11 +3,11 @@
 The memory of the server process is read from the kernel (`RssAnon`: everything but mapped files), not from Python,
 so allocator waste counts.
 
-- Unsealed: memory after writing records into a block that is never full, less before, per record, less the bytes of
-  data and tag.
-- Written: a server that was written so many records of 200 bytes a moment ago.
+- Unsealed: how much the memory grows when records are written into a block that is never full, per record, minus the
+  bytes of data and tag.
+- Written: a server moments after it received that many records of 200 bytes.
 - Sealed: a server started on sealed records that were all read once, and one on a tenth of them; the difference per
-  record. Payloads are in mapped files then, so nothing is taken off.
+  record. Payloads are in mapped files by then, so nothing is subtracted.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from topics.limits import GIB, SEGMENT_EVENTS_MAX, U32_MAX
 
 TOPIC = "bench-memory"
 SEALED_RECORDS_DEFAULT = 1_000_000
-UNSEALED_RECORDS_MAX = 200_000  # so few that no checkpoint falls into the measurement
+UNSEALED_RECORDS_MAX = 200_000  # few enough that no checkpoint happens during the measurement
 WARM_UP_RECORDS = 10_000
 READ_RECORDS = 1000
 LARGE_DATA_BYTES = 200
@@ -46,7 +46,7 @@ class MemoryMeasurement(Measurement):
 
     def __init__(self, records: int | None, durability: str) -> None:
         wanted = records or SEALED_RECORDS_DEFAULT
-        # Whole segments: what is left over would stay unsealed.
+        # Whole segments: a remainder would stay unsealed.
         self._few = max(wanted // 10 // SEGMENT_EVENTS_MAX, 1) * SEGMENT_EVENTS_MAX
         self._many = max(wanted // SEGMENT_EVENTS_MAX, 2) * SEGMENT_EVENTS_MAX
         self._unsealed = min(wanted, UNSEALED_RECORDS_MAX)

@@ -12,7 +12,7 @@ LINE_END = b"\r\n"
 
 
 def inbox_of(connection: int) -> bytes:
-    """Each connection has its own: whoever listens to an inbox gets every reply sent there."""
+    """Each connection has its own, because everybody who listens to an inbox gets every reply sent there."""
     return b"%b.%d" % (INBOX, connection)
 
 
@@ -31,7 +31,7 @@ def publish(subject: bytes, payload: bytes, *, reply_to: bytes, tag: bytes | Non
 
 
 def reply_in(received: bytes) -> bytes | None:
-    """The payload of the first whole message in there; whatever else a server says is passed over."""
+    """The payload of the first whole message; anything else the server says is skipped."""
     at = 0
     while (end := received.find(LINE_END, at)) >= 0:
         line = received[at:end]
@@ -56,7 +56,7 @@ class NatsReply:
         self._line = b""
 
     def feed(self, data: bytes) -> bool:
-        """True when the last ack is there; `failure` then tells the first refusal among them."""
+        """True when the last ack is there; `failure` is then the first refusal among them."""
         if self._left == self._expected:
             self.failure = None
         *lines, self._line = (self._line + data).split(LINE_END)

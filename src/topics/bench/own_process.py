@@ -1,6 +1,6 @@
 """This project's server as a process that is started, killed, stopped and started again on the same data.
 
-It runs from the sources it is told: those of this program, or an older checkout's.
+It runs from the given sources: those of this program, or of an older checkout.
 """
 
 import os
@@ -74,11 +74,11 @@ def server_on(
     port_file = directory / "port"
     port_file.unlink(missing_ok=True)  # of the server before
     environment = environment_with(
-        # The sources come before whatever is installed, and the working directory does not come at all.
+        # The sources come before anything installed, and the working directory is not searched at all.
         PYTHONPATH=os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")])),
         PYTHONSAFEPATH="1",
         PYTHONDONTWRITEBYTECODE="",  # a server is compiled once, not at each of its starts
-        PYTHONHASHSEED="0",  # two servers that are compared lay out their dictionaries alike
+        PYTHONHASHSEED="0",  # so that two compared servers lay out their dictionaries alike
         TOPICS_HOST=LOOPBACK,
         TOPICS_PORT="0",
         TOPICS_PORT_FILE=str(port_file),
@@ -100,5 +100,5 @@ def sources_in(checkout: Path) -> Path:
     """Where a checkout of this project keeps its sources."""
     sources = checkout.resolve() / "src"
     if not (sources / "topics").is_dir():
-        raise BenchError(f"{checkout} is no checkout of this project: it has no src/topics")
+        raise BenchError(f"{checkout} is not a checkout of this project: it has no src/topics")
     return sources

@@ -1,4 +1,4 @@
-"""What the load generator is told, as values that cross a process boundary, and how it is started."""
+"""The load generator's instructions, as values that cross a process boundary, and how it is started."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ WARM_UP_S_DEFAULT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """How hard and how long a round presses."""
+    """How much load a round puts on a target, and for how long."""
 
     connections: int
     seconds: float
@@ -35,7 +35,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CirclePlan(Plan, frozen=True, kw_only=True, tag=True):
-    """Connection `i` sends `scripts[i]` in a circle, all of it rendered already; each reply releases the next."""
+    """Connection `i` sends the rendered requests of `scripts[i]` in a circle; each reply releases the next."""
 
     scripts: Sequence[Sequence[bytes]]
     lines_per_reply: int
@@ -65,11 +65,11 @@ class ManyTopicsPlan(Plan, frozen=True, kw_only=True, tag=True):
     topics: Sequence[str]
     records_per_request: int
     kept_records: int | None = None
-    once: bool = False  # each topic is written once, and then there is nothing left to ask for
+    once: bool = False  # each topic is written to once, and then there is nothing left to send
 
 
 class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
-    """A room of participants over WebSocket; each publishes packets and gets those of all others."""
+    """A room of participants over WebSocket; each publishes packets and receives those of all others."""
 
     topic: str
     participants: int
@@ -81,7 +81,7 @@ AnyPlan = CirclePlan | QueuePlan | FanoutPlan | ManyTopicsPlan | MediaPlan
 
 
 def run_load(plans: Sequence[AnyPlan]) -> list[Sample]:
-    """Runs one round in a process of its own, so that the generator has a core and no other duty.
+    """Runs one round in a process of its own, so that the generator has a core and nothing else to do.
 
     Several plans are run in turns; each gives a sample.
     """

@@ -1,6 +1,6 @@
 """Many workers on one queue, each in a closed loop: it claims some jobs, acks them, and goes on until there are none.
 
-What is timed is the claim, from request to reply.
+The claim is timed, from request to reply.
 """
 
 import re
@@ -22,7 +22,7 @@ _SEQ = re.compile(rb'\{"\$seq":(\d+)')
 
 
 class Dialect(Reply, Protocol):
-    """How one worker speaks, and follows what it is told."""
+    """How one worker sends requests and follows the replies."""
 
     claim: bytes
 
@@ -103,7 +103,7 @@ class Worker(Connection):
             self._acked += len(self._jobs)
 
     def take_acked(self) -> int:
-        """How many jobs it acked since it was last asked."""
+        """How many jobs it acked since the last call."""
         acked, self._acked = self._acked, 0
         return acked
 

@@ -10,8 +10,8 @@ from topics.bench.workload import Expectation, Workload
 
 WORKERS = 100
 JOBS_PER_CLAIM = 8
-JOBS_PER_S_MAX = 50_000  # that many are written for every second of a round and its warm-up; it ends when they are done
-SETTLE_S = 6.0  # then the segments of what was written are sealed: that is part of writing, not of claiming
+JOBS_PER_S_MAX = 50_000  # written for every second of a round and its warm-up; the round ends when all are done
+SETTLE_S = 6.0  # long enough for the written segments to be sealed, which is part of writing and not of claiming
 
 
 class QueueWorkload(Workload):

@@ -33,7 +33,7 @@ def stream_command(stream: bytes, entry_id: bytes, number: int) -> bytes:
 
 
 def fill(control: HttpControl, topics: list[str], first: int, records: int, size: int = DATA_BYTES) -> None:
-    """Writes the records number `first` on, a batch a topic in turn."""
+    """Writes records from number `first` on, one batch to each topic in turn."""
     for turn, (at, count) in enumerate(_batches(first, records)):
         path = f"/v0/topics/{topics[turn % len(topics)]}?return_seqs=false"
         control.call("POST", path, write_body(at, count, size))
@@ -50,7 +50,7 @@ def wait_until_durable(control: HttpControl, topics: list[str]) -> None:
 
 
 def fill_stream(control: RedisControl, stream: bytes, records: int) -> None:
-    """Adds the first records to a stream, under ids that are like seqs: 1-0, 2-0 and so on."""
+    """Adds the first records to a stream, under ids that look like seqs: 1-0, 2-0 and so on."""
     for at, count in _batches(0, records):
         commands = [stream_command(stream, b"%d-0" % (number + 1), number) for number in range(at, at + count)]
         control.send(b"".join(commands), LINES_PER_BULK_STRING * count)

@@ -1,5 +1,6 @@
-"""How long a server takes from the start of its process until it is ready: after a kill at once, after a kill when it
-was left alone for a while, and after a clean stop. Beside the server of an older checkout, in turns, it tells ratios.
+"""How long a server takes from the start of its process until it is ready: after an immediate kill, after a kill when
+it had been idle for a while, and after a clean stop. It takes turns with the server of an older checkout, if there is
+one, and reports the ratios.
 """
 
 import tempfile
@@ -106,7 +107,7 @@ class RecoveryMeasurement(Measurement):
 
 
 def figures_of(rounds: Mapping[str, Sequence[Mapping[str, float]]]) -> tuple[Figure, ...]:
-    """The seconds of each server, and the ratios of rounds that ran beside each other."""
+    """The seconds of each server, and the ratios of rounds that ran next to each other."""
     subject, *others = rounds
     figures = [
         Figure(f"{name}: start to ready after {after}", median(each[after] for each in starts), "s")

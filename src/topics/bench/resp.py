@@ -1,8 +1,8 @@
 """RESP, the Redis wire format, as the load generator needs it.
 
-A reply is followed by counting its lines: every command of a script has a reply of known shape, and no
-payload of the benchmark contains a line break. Parsing each item of a 1000-entry reply in Python would
-cost as much as Redis needs to make it, and then the generator would be what is measured.
+A reply is followed by counting its lines: every command of a script has a reply of known shape, and no payload of the
+benchmark contains a line break. Parsing each item of a 1000-entry reply in Python would take as long as Redis takes to
+make it, and the run would measure the generator.
 """
 
 from topics.bench.errors import MalformedReply
@@ -22,7 +22,7 @@ def encode_command(*parts: bytes) -> bytes:
 
 
 def lines_of_streams_reply(data: bytes, fields: int) -> int:
-    """How many lines the reply to XREAD or XREADGROUP of one stream has that begins like this; 1 if it has none."""
+    """How many lines a reply to XREAD or XREADGROUP of one stream has, judged by its beginning; 1 if it is empty."""
     if not data.startswith(b"*1\r\n"):
         return 1
     head = data.split(b"\r\n", STREAMS_HEADER_LINES)
@@ -49,7 +49,7 @@ class RespReply:
     def feed(self, data: bytes) -> bool:
         """True when the reply is complete. An error reply ends the connection: the lines no longer add up.
 
-        Hot: one search and one count a read.
+        Hot: one search and one count for each read.
         """
         boundary = self._tail + data[:TAIL_BYTES_KEPT]
         if b"\r\n-" in boundary or b"\r\n-" in data:

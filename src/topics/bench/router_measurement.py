@@ -1,4 +1,5 @@
-"""What a write costs that routers copy to one topic, ten, a hundred or a thousand, and when the last copy is there."""
+"""What a write costs when routers copy it to one, ten, a hundred or a thousand topics, and when the last copy
+arrives."""
 
 import tempfile
 import time
@@ -35,8 +36,8 @@ class _Round(NamedTuple):
 
 
 class RouterMeasurement(Measurement):
-    """Single writes at a fixed rate. A copy is there when its router has counted it; nobody reads the copies, since a
-    read would fetch them itself."""
+    """Single writes at a fixed rate. A copy has arrived when its router has counted it. Nobody reads the copies,
+    because a read would make them."""
 
     name = "routers"
 
@@ -106,7 +107,7 @@ def _figures(fanout: int, measured: _Round) -> list[Figure]:
 
 
 def _frames(control: HttpControl) -> float:
-    """All frames are written a moment after the last write was answered."""
+    """The last frames are written a moment after the last write is answered."""
     time.sleep(0.2)
     found = counter_in(control.call("GET", "/v0/metrics").decode(), FRAMES_COUNTER)
     if found is None:

@@ -17,7 +17,7 @@ CPU = "CPU a record"
 
 @dataclass(slots=True)
 class Counts:
-    """What a load counted for a while; successes have latencies."""
+    """What a load counted in some time; only successes have latencies."""
 
     latencies_ns: "array[int]"
     requests: int
@@ -57,7 +57,7 @@ class Sample:
     first_error: str | None
     generator_busy: float
     unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
-    target_cpu_s: float | None = None  # of all its threads; of a process somebody else started it is not known
+    target_cpu_s: float | None = None  # of all its threads; unknown for a process that somebody else started
     turns: tuple["Sample", ...] = ()  # where the round was shared with others of its kind, in turns
 
     @property
@@ -100,22 +100,22 @@ def sample_of(counts: Counts, generator_cpu_ns: int, target_cpu_ns: int | None =
 
 
 def median_round(rounds: Sequence[Sample]) -> Sample:
-    """The round whose rate is in the middle (the lower one of two), as it was: no mixing of rounds."""
+    """The round with the median rate (the lower of two), unchanged: rounds are not mixed."""
     ascending = sorted(rounds, key=lambda sample: sample.records_per_s)
     return ascending[(len(ascending) - 1) // 2]
 
 
 def median_latency_round(rounds: Sequence[Sample]) -> Sample:
-    """The same, for rounds at a fixed rate: the one whose p99 is in the middle."""
+    """The same for rounds at a fixed rate: the one with the median p99."""
     ascending = sorted(rounds, key=lambda sample: sample.p99_ms)
     return ascending[(len(ascending) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRatio:
-    """The ratios of what ran next to each other, pair by pair: two rounds, or two turns of a round.
+    """The ratios of pairs that ran next to each other: two rounds, or two turns of a round.
 
-    What else the machine did then touches both, so their ratio means something where their rates do not.
+    Whatever else the machine did affects both, so their ratio means something even if their rates do not.
     """
 
     ascending: tuple[float, ...]
@@ -128,9 +128,9 @@ class PairedRatio:
     def likely(self) -> tuple[float, float] | None:
         """Where the true median is in at least 95 of 100 runs like this one; too few pairs cannot tell.
 
-        Half of all pairs fall below the true median, whatever else is true of them, so the number of pairs below
-        it is that of heads in as many tosses: the `rank`-th lowest and highest ratio enclose it unless there are
-        fewer than `rank` heads or fewer than `rank` tails.
+        Whatever their distribution, half of all pairs fall below the true median. So the number of pairs below it is
+        like the number of heads in as many coin tosses: the `rank`-th lowest and highest ratios enclose the median,
+        unless there are fewer than `rank` heads or fewer than `rank` tails.
         """
         count = len(self.ascending)
         rank = 0
@@ -144,13 +144,13 @@ class PairedRatio:
 def paired_ratio(
     subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float | None]
 ) -> PairedRatio | None:
-    """Pairs in which a value is not known or nothing are left out."""
+    """Pairs in which a value is unknown or zero are left out."""
     pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
     ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
     return PairedRatio(tuple(sorted(ratios))) if ratios else None
 
 
-# What two targets can be compared by. Of a rate more is faster, of everything else less.
+# What two targets can be compared by. For a rate, more is faster; for everything else, less.
 VALUES: dict[str, Callable[[Sample], float | None]] = {
     RATE: lambda sample: sample.records_per_s,
     P50: lambda sample: sample.p50_ms,

@@ -1,7 +1,7 @@
 """What many topics cost: making them, keeping them, a stop and a start with them, and a hot topic among them.
 
-A server lives with many topics, another with ten, and that of an older checkout with as many. The two with many topics
-make them in turns, side by side; the rest is measured one after the other, each with the machine for itself.
+One server has many topics, another has ten, and that of an older checkout has as many as the first. The two with many
+topics make them in turns, side by side; the rest is measured one after the other, each with the machine to itself.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ CONNECTIONS = 16
 MAKE_S_MAX = 600.0
 STOP_S_MAX = 300.0
 READY_S_MAX = 300.0
-SLOWED_S = 0.05  # a refused writer comes back after that long
+SLOWED_S = 0.05  # a refused writer tries again after that long
 IDLE_AFTER_S = 30.0
 IDLE_S = 5.0
 MEMORY_PROBE_S = 0.2
@@ -48,7 +48,7 @@ IDLE_TIMES_MAX = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """What came of writing to a hot topic at full speed."""
+    """The result of writing to a hot topic at full speed."""
 
     records_per_s: float
     added_bytes: int  # at its peak
@@ -112,7 +112,7 @@ class ScaleMeasurement(Measurement):
             progress(f"scale: making {self._topics} topics")
             made = _make(self._topics, servers)
             topic_bytes = (own.anonymous_bytes() - empty_bytes) / self._topics
-            # The older one first: what it puts off must not be charged to this one.
+            # The older one first, so that work it puts off is not charged to this one.
             for name in reversed(self._sources):
                 server, directory = lives[name]
                 if server is own:
@@ -152,7 +152,7 @@ class ScaleMeasurement(Measurement):
 
 
 def write_hot(server: OwnProcess, records: int, topic: str = "bench-hot") -> Hot:
-    """Writes batches at full speed; where the server slows its writers down, they come back a moment later."""
+    """Writes batches at full speed; a writer that the server slows down tries again a moment later."""
     clock = SystemClock()
     before = server.anonymous_bytes()
     peak = before
@@ -215,7 +215,7 @@ def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
 
 
 def make_topics(topics: int, server: OwnProcess) -> list[str]:
-    """Topics with a record each, at full speed; their names."""
+    """Makes topics with one record each, at full speed, and returns their names."""
     _make(topics, {"topics": server})
     return topic_names(topics)
 
@@ -225,7 +225,7 @@ def topic_names(topics: int) -> list[str]:
 
 
 def _idle_cpu(server: OwnProcess) -> float:
-    """The share of a processor it takes while nobody asks for anything."""
+    """The share of a processor it uses while idle."""
     before = cpu_ns(server.process.pid)
     time.sleep(IDLE_S)
     after = cpu_ns(server.process.pid)

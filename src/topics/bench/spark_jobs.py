@@ -1,6 +1,6 @@
 """The bulk jobs of `topics pipeline` beside what Spark, or the client, needs for the same.
 
-A job and its peer take turns, and a ratio is that of two that ran next to each other. The first round warms up.
+A job and its peer take turns, and a ratio compares two runs next to each other. The first round warms up.
 """
 
 import shutil
@@ -47,8 +47,8 @@ DEADLINE_S = 600
 
 
 class JobBench:
-    """`fields` are those of a payload, `lines` and `payloads` the same records as JSON. `produce` writes so many by the
-    client, and gives back rows a second; `forget` removes a topic."""
+    """`fields` are those of a payload, `lines` and `payloads` the same records as JSON. `produce` writes that many
+    through the client and returns rows a second; `forget` removes a topic."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class JobBench:
                 progress(f"spark: round {number} of {rounds}, {name}")
                 first, second = (job, peer) if number % 2 else (peer, job)
                 if name == "group-by" or number == 0:
-                    first, second = job, peer  # what is grouped was archived just now
+                    first, second = job, peer  # the records to group were archived a moment ago
                 found = {first: first(), second: second()}
                 if number:
                     rates.setdefault(name, []).append(found[job])

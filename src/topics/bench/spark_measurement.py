@@ -1,10 +1,10 @@
 """Rows a second in and out of Spark: sealed segments read as files, the same over HTTP, and writes.
 
-Beside them Spark's own JSON reader on the same records: the server's export, a line a record, read into the same
-columns, and the payloads by themselves, read into the same fields. Beside the writes a producer of the client. All take
-turns, so what else the machine does touches all of them; ratios are those of rounds that ran next to each other.
-Readers of whole records make every column (`noop` throws the rows away after that); those that count or group name the
-columns they need.
+The reads are compared with Spark's own JSON reader on the same records: the server's export, a line for each record,
+read into the same columns, and the bare payloads, read into the same fields. The writes are compared with the client's
+producer. All take turns, so whatever else the machine does affects all of them; ratios are those of rounds next to each
+other. Readers of whole records make every column (`noop` throws the rows away after that); those that count or group
+name the columns they need.
 """
 
 import tempfile
@@ -32,7 +32,7 @@ SINK = "bench-spark-sink"
 SMALL = "bench-spark-small"
 SMALL_RECORDS = 5000
 RECORDS_DEFAULT = 1_000_000
-SINK_SHARE = 5  # of the records read, one in so many is written
+SINK_SHARE = 5  # one in this many of the records is written
 PRODUCERS = 2
 COUNT_TO_JSON_MIN = 1.5
 HTTP_TO_JSON_MIN = 0.6
@@ -49,7 +49,7 @@ class SparkMeasurement(Measurement):
     part_of_everything = False  # it needs the extra [spark], and Java
 
     def __init__(self, records: int | None, durability: str, rounds: int) -> None:
-        # Whole segments: what is left over would not be sealed.
+        # Whole segments: a remainder would not be sealed.
         self._records = -(-(records or RECORDS_DEFAULT) // SEGMENT_EVENTS_MAX) * SEGMENT_EVENTS_MAX
         self._rounds = rounds
         self._config = msgspec.json.encode({"durability": durability})
@@ -115,7 +115,7 @@ class SparkMeasurement(Measurement):
         return bench.figures(self._records, produced, SMALL.replace("-", "_"), self._rounds, progress)
 
     def _read(self, readers: "dict[str, Callable[[], object]]", progress: Progress) -> dict[str, list[float]]:
-        """Of each reader the rows a second in each round. A round before the first warms up."""
+        """The rows a second of each reader in each round, after a warm-up round."""
         rates: dict[str, list[float]] = {name: [] for name in readers}
         order = list(readers)
         for number in range(self._rounds + 1):
@@ -137,7 +137,7 @@ class SparkMeasurement(Measurement):
         return count / seconds
 
     def _produce(self, server: OwnProcess, url: str) -> float:
-        """The same number of records, by one producer of the client in a thread for each task of Spark's."""
+        """The same number of records, by the client: one producer in a thread for each task of Spark."""
         count = self._records // SINK_SHARE
         halves = [range(at, count, PRODUCERS) for at in range(PRODUCERS)]
 

@@ -1,7 +1,7 @@
 """What is measured: this server, that of another checkout, any `/v0` URL, the bare protocol layer, Redis, NATS.
 
-Each comes from a context manager that starts it where it must be started and stops it at the end.
-All of them are reached over loopback TCP unless the user asked for a remote URL in so many words.
+Each comes from a context manager that starts it if necessary and stops it at the end. All are reached over loopback
+TCP, unless the user explicitly asked for a remote URL.
 """
 
 import ipaddress
@@ -37,8 +37,8 @@ class Target:
     host: str
     port: int
     api_key: str | None = None
-    process_id: int | None = None  # of what the benchmark started itself
-    older: bool = False  # the server of another checkout, which marks compare this one with
+    process_id: int | None = None  # if the benchmark started it
+    older: bool = False  # the server of another checkout: marks compare this one with it
     sync_always: bool = False  # a peer that syncs before it answers: the match of the `fsync` class
 
     def http(self) -> HttpControl:
@@ -52,12 +52,12 @@ class Target:
 
 
 def target_at(url: str, *, allow_remote: bool, api_key: str | None) -> Target:
-    """A server somebody else runs."""
+    """A server that somebody else runs."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise BenchError(f"--url {url}: expected http://host:port")
     if not allow_remote and not _is_loopback(parts.hostname):
-        raise BenchError(f"--url {url}: not a loopback address; --allow-remote puts load on it all the same")
+        raise BenchError(f"--url {url}: not a loopback address; add --allow-remote to put load on it anyway")
     target = Target(parts.netloc, TargetKind.TOPICS, parts.hostname, parts.port or 80, api_key)
     with target.http() as control:
         if not control.is_there("/v0/ready"):

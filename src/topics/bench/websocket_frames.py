@@ -47,7 +47,7 @@ def render_frame(payload: bytes, opcode: Opcode = Opcode.TEXT) -> bytes:
 
 
 class ServerFrames:
-    """Follows the reply to the handshake and the frames behind it. This server never splits a message."""
+    """Follows the reply to the handshake and the frames after it. This server never splits a message."""
 
     __slots__ = ("_unread", "open")
 
@@ -56,7 +56,7 @@ class ServerFrames:
         self._unread = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The whole frames, each as its opcode and its payload. Hot."""
+        """The whole frames, each as its opcode and payload. Hot: called for every piece that arrives."""
         if self._unread:
             data = self._unread + data
         if not self.open:

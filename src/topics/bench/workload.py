@@ -1,7 +1,7 @@
 """What a workload is. A new one is a class of its own and a line in `workloads.py`.
 
-A workload knows how to ask each kind of target for the same work; it does not know how the rounds are ordered or shown.
-It plans what the load generator does in a round. Most send a closed loop of prepared requests (`ClosedLoop`).
+A workload knows how to ask each kind of target for the same work, but not how the rounds are ordered or shown. It plans
+what the load generator does in a round. Most send a closed loop of prepared requests (`ClosedLoop`).
 """
 
 import secrets
@@ -39,16 +39,16 @@ class Workload(ABC):
     summary: str
     kinds: frozenset[TargetKind]
     expectations: tuple[Expectation, ...] = ()
-    fixed_rate: bool = False  # it sends so much a second, however fast the target is: what counts is the latency
-    synced: bool  # every answer waits for the disk: it is held against peers that sync always
+    fixed_rate: bool = False  # it sends at a fixed rate, however fast the target is, and the latency is what counts
+    synced: bool  # every answer waits for the disk, so it is compared with peers that always sync
     connections: int | None = None  # instead of as many as the settings say
 
     def __init__(self, durability: str) -> None:
-        # Unique, because a URL may point to a server that holds somebody's topics.
+        # Unique, because a URL may point to a server with somebody's topics.
         self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
         self.config = b'{"durability":"%b"}' % durability.encode("ascii")
         self.synced = durability == "fsync"
-        # What a reader must know to read the figures rightly; the report shows it.
+        # What one must know to read the figures correctly; the report shows it.
         self.caveats: list[str] = []
 
     @abstractmethod
@@ -56,7 +56,8 @@ class Workload(ABC):
         """What the load generator does in a round."""
 
     def prepare(self, target: Target) -> None:  # noqa: B027 (most need nothing)
-        """Once per target, before its first round: usually nothing lasts longer than a round."""
+        """Called once per target, before its first round. Most workloads keep nothing between rounds and do nothing
+        here."""
 
     def offered_by(self, target: Target) -> bool:
         """Whether this target can do the work, and does it as durably as the others."""
@@ -64,7 +65,7 @@ class Workload(ABC):
         return target.kind in self.kinds and alike
 
     def own_figures(self, target: Target, typical: Sample) -> tuple[Figure, ...]:
-        """What is told of one of this project's servers alone, with its mark."""
+        """A figure about one of this project's servers alone, with its mark."""
         return ()
 
     def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
@@ -78,7 +79,7 @@ class Workload(ABC):
                 self.clean_up(target)
 
     def set_up(self, target: Target, settings: LoadSettings) -> None:
-        """What a round needs to be there. Redis makes a stream when it is first written to."""
+        """Makes what a round needs. Redis makes a stream on the first write."""
         if target.kind is TargetKind.TOPICS:
             with target.http() as control:
                 control.call("PUT", f"/v0/topics/{self.topic}", self.config)
@@ -91,7 +92,7 @@ class Workload(ABC):
         return run_load([self.plan(target, settings) for target in targets])
 
     def clean_up(self, target: Target) -> None:
-        """After a round, and once per target after the last: nothing of the workload stays behind."""
+        """Called after each round, and once per target after the last: it leaves nothing of the workload behind."""
         match target.kind:
             case TargetKind.TOPICS:
                 with target.http() as control:
@@ -100,7 +101,7 @@ class Workload(ABC):
                 with target.redis() as control:
                     control.call(b"DEL", self.topic.encode("ascii"))
             case TargetKind.NATS:
-                with target.nats() as nats:  # the last time there is none, and it says so
+                with target.nats() as nats:  # the last time there is none, and the target says so
                     nats.request(b"$JS.API.STREAM.DELETE." + self.topic.encode("ascii"), b"")
             case TargetKind.EMPTY_HANDLER:
                 pass

@@ -43,7 +43,7 @@ def all_workloads(durability: str, room: MediaRoom = ROOM) -> tuple[Workload, ..
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a measurement measures, and what it compares itself with. None is as much as its mark is about."""
+    """How much a measurement measures, and what it is compared with. None: as much as its mark assumes."""
 
     records: int | None = None
     topics: int | None = None

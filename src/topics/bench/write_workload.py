@@ -49,7 +49,7 @@ class WriteWorkload(ClosedLoop):
         super().__init__(durability)
 
     def measure(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
-        """Asks servers before and after whether they journal what they acknowledge."""
+        """Checks before and after a round whether servers journal what they acknowledge."""
         if self.synced and self.connections == 1:
             self._syncs_ms.append(sync_ms(SYNC_PROBES))
         with ExitStack() as stack:
@@ -104,7 +104,8 @@ def _records(count: int) -> str:
 
 
 def _expectations(durability: str, records: int, connections: int | None) -> tuple[Expectation, ...]:
-    """A synced write waits for the disk: it is held against Redis syncing always, not an empty handler."""
+    """A synced write waits for the disk, so it is compared with a Redis that always syncs, not with an empty
+    handler."""
     redis, older = TargetKind.REDIS, TargetKind.TOPICS
     if durability == "fsync":
         if connections == 1:

@@ -1,4 +1,4 @@
-"""What `topics doctor` looks at, a function for each: what was found, how bad it is, and the next step."""
+"""What `topics doctor` checks, one function each: what was found, how bad it is, and the next step."""
 
 import argparse
 import importlib.util
@@ -29,7 +29,7 @@ MEMORY_BYTES_MIN = 512 * limits.MIB
 CLOCK_SKEW_MS_MAX = 2000
 ANSWER_MS_MAX = 250
 PYTHON_S_MAX = 30.0  # for a start of another interpreter
-UNSYNCHRONISED = 5  # what adjtimex says of a clock nobody sets
+UNSYNCHRONISED = 5  # what adjtimex returns for a clock that nothing synchronizes
 OF_THE_CLIENT = {"TOPICS_URL", "TOPICS_API_KEY"}
 FORGETFUL = {"tmpfs", "ramfs"}
 FAR_AWAY = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"}
@@ -100,7 +100,7 @@ def data_directory(path: str) -> Iterator[Finding]:
         yield Finding(
             "disk",
             Level.ADVICE,
-            f"{what}; syncs over a network are slow, and not all are true",
+            f"{what}; syncs over a network are slow, and some only pretend",
             "choose a TOPICS_DATA_DIR on a local disk",
         )
     elif usage.free < FREE_BYTES_MIN or usage.free < FREE_SHARE_MIN * usage.total:
@@ -127,12 +127,14 @@ def _sync_time(directory: str) -> Finding:
     median = sorted(took_ms)[SYNCS // 2]
     what = f"4 KiB are safe on this disk after {median:.2f} ms (half of {SYNCS} syncs)"
     if median > SYNC_MS_MAX:
-        return Finding("sync", Level.ADVICE, what, "topics of class fsync wait that long a write; `disk` does not")
+        return Finding(
+            "sync", Level.ADVICE, what, "writes to topics of class fsync wait that long; those of class disk do not"
+        )
     return Finding("sync", Level.GOOD, what)
 
 
 def filesystem_of(path: str) -> str:
-    """The kind of file system a path is on, or nothing where the system does not tell."""
+    """The kind of file system a path is on, or nothing if the system does not say."""
     best, kind = "", ""
     try:
         with open("/proc/mounts", encoding="utf-8", errors="replace") as mounts:
@@ -147,7 +149,7 @@ def filesystem_of(path: str) -> str:
 
 
 def spark(environment: dict[str, str]) -> Iterator[Finding]:
-    """Whether Spark would find `format("topics")`: it looks with the Python it runs, which need not be this one."""
+    """Whether Spark would find `format("topics")`: it searches with the Python it runs, which may not be this one."""
     if importlib.util.find_spec("pyspark") is None:
         return
     name = environment.get("PYSPARK_PYTHON", "").strip() or "python3"
@@ -156,7 +158,7 @@ def spark(environment: dict[str, str]) -> Iterator[Finding]:
     if python is not None and _imports(python, "pyspark_topics", environment):
         yield Finding("spark", Level.GOOD, f"{what}, which has this package")
         return
-    where = "which has not got this package" if python else "which is not there"
+    where = "which does not have this package" if python else "which does not exist"
     yield Finding(
         "spark",
         Level.ADVICE,
@@ -230,11 +232,11 @@ def clock() -> Iterator[Finding]:
         yield Finding(
             "clock",
             Level.ADVICE,
-            "nobody sets this machine's clock; records are stamped with it, and TTLs go by it",
+            "nothing synchronizes this machine's clock, which stamps records and decides TTLs",
             "run chrony, ntpd or systemd-timesyncd",
         )
     elif state >= 0:
-        yield Finding("clock", Level.GOOD, "set by the network")
+        yield Finding("clock", Level.GOOD, "synchronized over the network")
 
 
 def server(args: argparse.Namespace) -> Iterator[Finding]:
@@ -276,7 +278,7 @@ def server(args: argparse.Namespace) -> Iterator[Finding]:
             "clock",
             Level.ADVICE,
             f"its clock and this one are {duration(skew_ms)} apart",
-            "set both by the network: `--since` goes by this clock, records by its own",
+            "synchronize both: `--since` uses this clock, records have the server's",
         )
     lost = sum(topic.lost for topic in topics)
     if lost:

@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operating": {
         "top": ("topics.cli.top", "live screen: rates, lag, queues, the server itself"),
-        "settings": ("topics.cli.settings", "check or show what a server would go by"),
+        "settings": ("topics.cli.settings", "check or show the settings a server would use"),
         "keys": ("topics.cli.keys", "make API keys"),
         "verify": ("topics.cli.verify", "check every byte of a data directory"),
         "inspect": ("topics.cli.inspect", "dump a WAL file, a segment or a snapshot"),
@@ -60,7 +60,7 @@ Examples:
 
 ENDING = """\
 TOPICS_URL names the server (http://127.0.0.1:4000), TOPICS_API_KEY the key to it.
-`topics COMMAND --help` tells the rest. docs/cli.md has it all, with exit codes.
+`topics COMMAND --help` explains each; docs/cli.md has everything, with exit codes.
 """
 
 

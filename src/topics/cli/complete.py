@@ -1,4 +1,4 @@
-"""`topics complete -- WORD…`: what the last word may become. Shells ask, see `completion`; people never do.
+"""`topics complete -- WORD…`: what the last word may become. Shells call it (see `completion`); people never do.
 
 A line for each: the word, a tab, and what it means. Silent about everything that goes wrong: a shell that completes has
 no place for errors.

@@ -22,12 +22,12 @@ def url_default() -> str:
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server and output")
     group.add_argument("--url", default=url_default(), help=f"the server ($TOPICS_URL, or {URL_DEFAULT})")
-    group.add_argument("--json", action="store_true", help="print a JSON object a line, for programs")
+    group.add_argument("--json", action="store_true", help="print one JSON object per line, for programs")
 
 
 def connect(args: argparse.Namespace, *, patient: bool = False) -> "Client":
-    """A client of the server that is meant. A server that is not there is told at once; a `patient` command that has
-    begun then waits for one that is being restarted."""
+    """A client of the chosen server. If there is no server, that is an error at once; a `patient` command that has
+    begun waits for a server that is being restarted."""
     from topics.client.sync_client import Client  # noqa: PLC0415 (help does not wait for it)
 
     if patient:

@@ -37,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
     if reply.created:
         print(f"created the {kind} {args.topic}")
     else:
-        took = "took the options given" if wanted else "nothing changed"
+        took = "changed the options given" if wanted else "nothing changed"
         print(f"the {kind} {args.topic} was there already: {took}; see topics config {args.topic}")
     return 0

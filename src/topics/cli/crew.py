@@ -43,7 +43,7 @@ class Failed(Retry):
 
 
 class ToldWorking(Working[Any]):
-    """Tells of every job once it is settled."""
+    """Reports every job once it is settled."""
 
     def __init__(self, client: AsyncClient, queue: str, options: WorkerOptions, told: Callable[[Done], None]) -> None:
         super().__init__(client.caller, queue, options, None)
@@ -52,7 +52,7 @@ class ToldWorking(Working[Any]):
 
     async def settle(self, job: Job[Any], error: BaseException | None) -> bool:
         done = self.done.pop(job.lease_id, None)
-        if done is None:  # the command could not be run at all: no job would fare better
+        if done is None:  # the command cannot be run at all, so no job would succeed
             await self.give_back([job])
             raise error or RuntimeError("a job is settled before its command has ended")
         held = await super().settle(job, error)
@@ -62,7 +62,7 @@ class ToldWorking(Working[Any]):
 
 
 class Crew(AsyncWorker[Any]):
-    """`told` hears of every job that is settled, `finishing` how many still run when it is stopped."""
+    """`told` is called for every job that is settled, `finishing` with how many still run when it is stopped."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Crew(AsyncWorker[Any]):
         self._killing = asyncio.Event()  # those that run are ended, too
 
     def stop(self) -> None:
-        """The first time, what runs may finish within its grace; the second time it may not."""
+        """The first time, running jobs may finish within the grace period; the second time they are ended."""
         if self._closing:
             self._killing.set()
             return
@@ -112,7 +112,7 @@ class Crew(AsyncWorker[Any]):
         self._told_working.done[job.lease_id] = done
         if exit_code:
             doubled = self._args.retry << min(job.deliveries - 1, 16)
-            # One that was ended here is not to blame for that: it comes again at once.
+            # A job that was ended here did not fail: it comes again at once.
             done.again_ms = 0 if self._killing.is_set() else min(doubled, limits.CLI_RETRY_MS_MAX)
             raise Failed(done)
 

@@ -23,7 +23,7 @@ def add_parser(commands: Commands) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("ls", help="the cursors of a topic, and how far behind they are")
     listing.set_defaults(run=list_cursors)
-    setting = actions.add_parser("set", help="set a cursor, new or not")
+    setting = actions.add_parser("set", help="set a cursor, new or existing")
     setting.set_defaults(run=set_cursor)
     removal = actions.add_parser("rm", help="forget a cursor")
     removal.set_defaults(run=remove_cursor)
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         if each is not listing:
             each.add_argument("name", metavar="NAME")
         if each is setting:
-            each.add_argument("seq", metavar="SEQ", type=whole_number, help="the last one that was dealt with")
+            each.add_argument("seq", metavar="SEQ", type=whole_number, help="the last seq that was processed")
         add_options(each)
 
 

@@ -22,7 +22,7 @@ LINE_CHARS_MAX = 100
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "delete",
-        description="Deletes records for good, for every reader at once. It shows what would go, and asks. "
+        description="Deletes records for good, for every reader at once. It shows what would be deleted, and asks. "
         "Exit status: 1 when the answer was no.",
         epilog=examples(
             "topics delete orders --before 1000                # seqs below 1000",
@@ -33,7 +33,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--before", type=whole_number, metavar="SEQ", help="records with a smaller seq")
     parser.add_argument("--match", metavar="TAG", help="records with this tag; a * at its end matches any ending")
-    parser.add_argument("--preview", action="store_true", help="show what would go, and delete nothing")
+    parser.add_argument("--preview", action="store_true", help="show what would be deleted, and delete nothing")
     add_yes(parser)
     add_options(parser)
     parser.set_defaults(run=run)
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _told(topic: str, preview: "DeletePreviewReply") -> list[str]:
     if not preview.count:
-        return [f"{topic}: no record is meant; nothing would go"]
+        return [f"{topic}: no record matches; nothing would be deleted"]
     seqs = f"seqs {preview.first_seq:,} to {preview.last_seq:,}" if preview.count > 1 else f"seq {preview.first_seq:,}"
-    head = f"{topic}: {counted(preview.count, 'record')} ({byte_count(preview.bytes)}) would go, {seqs}"
+    head = f"{topic}: {counted(preview.count, 'record')} ({byte_count(preview.bytes)}) would be deleted, {seqs}"
     sample = [_sample_line(record) for record in preview.sample[:SAMPLE_SHOWN_MAX]]
     more = preview.count - len(sample)
     return [head, *sample, *([f"  … and {more:,} more"] if more > 0 else [])]

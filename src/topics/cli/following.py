@@ -1,8 +1,7 @@
 """Following many topics at once: watch sessions of at most 256 topics each, and topics made later join.
 
-What the names stand for is looked up again every second. What is new goes into the session that has room, which is
-opened anew from the places reached: an item counts as reached once it was handed on, so none is skipped and none comes
-twice.
+The names are looked up again every second. New topics go into the session that has room, which is reopened from the
+places reached. An item counts as reached once it was passed on, so none is skipped and none comes twice.
 """
 
 import asyncio
@@ -71,11 +70,12 @@ class Sessions:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def pump(self, topics: set[str]) -> None:
-        """One session, for as long as it has topics. A deleted topic leaves it; one made anew joins again."""
+        """One session, for as long as it has topics. A deleted topic leaves it, and joins again when it is made
+        again."""
         try:
             async for happening in self._open({name: self.places[name] for name in sorted(topics)}):
                 await self._waiting.put(happening)
-                # No await from here on: what was handed on is reached, also when this task is cancelled now.
+                # No await from here on: what was passed on counts as reached, even if this task is cancelled now.
                 match happening:
                     case Event():
                         self.places[happening.topic] = happening.seq
@@ -100,7 +100,7 @@ class Sessions:
             await self._waiting.put(error)
 
     async def _add(self, names: Iterable[str]) -> None:
-        """Into the session that has room, opened anew; then into new ones."""
+        """Into the session that has room, which is reopened; then into new ones."""
         left = list(names)
         while left:
             last = self._sessions[-1] if self._sessions else None

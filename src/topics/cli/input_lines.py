@@ -1,4 +1,5 @@
-"""Lines of stdin as they come, each with its number: a thread reads, so that what has gathered is written at once."""
+"""Lines of stdin as they come, each with its number. A thread reads, so that whatever has gathered can be written at
+once."""
 
 import os
 import sys

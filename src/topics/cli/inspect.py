@@ -31,7 +31,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--limit", type=_limit, default=LIMIT_DEFAULT, metavar="N", help=f"entries shown ({LIMIT_DEFAULT}; 0 is all)"
     )
-    parser.add_argument("--from-seq", type=_limit, default=0, metavar="N", help="begin at the first entry of seq N on")
+    parser.add_argument("--from-seq", type=_limit, default=0, metavar="N", help="begin at seq N")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each entry")
     parser.set_defaults(run=run)
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{path}: {kind}, {disk.size(path)} bytes")
         shown = 0
         for entry in _from(args.from_seq, entries(disk, path, kind)):
-            # What is wrong is shown beyond the limit, too: it is what one looks for.
+            # Bad entries are shown beyond the limit, too: they are what people look for.
             damaged = damaged or bool(entry.wrong)
             if args.limit and shown >= args.limit and not entry.wrong and not _is_verdict(entry):
                 continue

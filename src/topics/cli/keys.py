@@ -30,7 +30,7 @@ def add_parser(commands: Commands) -> None:
         type=_prefix,
         action="append",
         default=[],
-        help="only topics whose names begin with this; may be repeated",
+        help="only topics whose names begin with this (repeatable)",
     )
     generate.add_argument("--json", action="store_true", help="print an object")
     generate.set_defaults(run=generate_key)

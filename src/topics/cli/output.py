@@ -79,7 +79,7 @@ def clock_time(ts: int) -> str:
 
 
 def duration(duration_ms: int) -> str:
-    """0 is `0 ms`; above, the largest unit that leaves at least two of it, or the exact one."""
+    """0 is `0 ms`; otherwise the largest unit that gives at least 2, or an exact number."""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if duration_ms >= 2 * size or (duration_ms and duration_ms % size == 0):
             value = duration_ms / size

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to archive")
-    parser.add_argument("--prefix", metavar="P", help="or every topic whose name begins so")
+    parser.add_argument("--prefix", metavar="P", help="or every topic whose name begins with this")
     parser.add_argument("--to", metavar="DIR", required=True, help="the archive; made if it does not exist")
-    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
-    parser.add_argument("--interval", metavar="S", type=float, default=5.0, help="seconds between looks (5)")
+    parser.add_argument("--follow", action="store_true", help="go on with new records, until Ctrl-C")
+    parser.add_argument("--interval", metavar="S", type=float, default=5.0, help="seconds between rounds (5)")
     parser.add_argument(
         "--schema",
         metavar="COLUMNS",
         default="",
         help="typed columns beside data: 'sku string, total bigint', infer, or variant",
     )
-    parser.add_argument("--file-mb", metavar="MB", type=int, default=256, help="JSON text in a file (256)")
-    parser.add_argument("--round", metavar="N", type=int, help="records in a commit (what suits the cores)")
+    parser.add_argument("--file-mb", metavar="MB", type=int, default=256, help="megabytes of JSON text in a file (256)")
+    parser.add_argument("--round", metavar="N", type=int, help="records in a commit (depends on the cores)")
     parser.add_argument("--data", metavar="DIR", help="read a data directory or backup instead of a server")
     parser.add_argument("--cold", metavar="DIR", help="the cold directory that goes with --data")
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="the archive")
-    parser.add_argument("--file-mb", metavar="MB", type=int, default=128, help="of a merged file at most (128)")
+    parser.add_argument(
+        "--file-mb", metavar="MB", type=int, default=128, help="largest size of a merged file, in megabytes (128)"
+    )
     parser.add_argument(
         "--keep-hours", metavar="H", type=int, default=168, help="how long replaced files stay, for readers (168)"
     )

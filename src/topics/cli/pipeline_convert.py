@@ -42,8 +42,8 @@ def render(summary: "ConvertSummary") -> str:
 
 JOB = PipelineJob(
     help="an archive of an older version as a Delta table",
-    description="Makes a Delta table of an archive that an older version wrote. Its files stay as they are. Killed, it "
-    "begins again.",
+    description="Makes a Delta table of an archive that an older version wrote. Its files stay as they are. If it is "
+    "killed, run it again.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

@@ -52,8 +52,9 @@ def render(summary: "ForgetSummary") -> str:
 
 JOB = PipelineJob(
     help="delete a tag's records from a topic and its archive",
-    description="Deletes the records with a tag from a topic, and writes the files of an archive anew without them. "
-    "Killed, the same command goes on. Says what is still on disk and what it did not touch; an audit checks it.",
+    description="Deletes the records with a tag from a topic, and rewrites the files of an archive without them. "
+    "If it is killed, run the same command again. Says what is still on disk and what it did not touch; an audit "
+    "checks it.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILES", nargs="+", help="files, or directories of files, in this order")
     parser.add_argument("--into", metavar="TOPIC", required=True, help="the topic; made if it does not exist")
-    parser.add_argument("--format", choices=("jsonl", "csv", "parquet"), help="of all files (by their names)")
+    parser.add_argument("--format", choices=("jsonl", "csv", "parquet"), help="format of all files (from their names)")
     for name, meaning in (
-        ("key", "what makes a row the same as another: a row whose key is in the topic is left out"),
+        ("key", "identifies a row: rows whose key is already in the topic are left out"),
         ("tag", "the record's tag"),
         ("node", "the record's node"),
         ("time", "a time, kept in meta.time: ISO 8601 with a time zone, or milliseconds since 1970"),
@@ -74,8 +74,8 @@ def render(summary: "ImportSummary") -> str:
 
 JOB = PipelineJob(
     help="rows of files into a topic",
-    description="Makes every row of JSON Lines, CSV or Parquet files a record, in order. Run again, it adds only what "
-    "is not there: rows are known by the content of their file and their number in it, or by --key.",
+    description="Makes every row of JSON Lines, CSV or Parquet files a record, in order. Run it again, and it adds "
+    "only what is missing: rows are recognized by the content of their file and their number in it, or by --key.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

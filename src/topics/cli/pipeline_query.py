@@ -26,12 +26,14 @@ TABLE_ROWS_MAX = 1000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SQL", help="a query; topics are views: shop.orders is shop_orders")
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", default=[], help="a topic to have as a view (those the SQL names)"
+        "--topic", metavar="TOPIC", action="append", default=[], help="a topic to make a view of (those the SQL names)"
     )
     parser.add_argument(
         "--archive", metavar="DIR", help="an archive, as the view archive, and each topic of it as archive_TOPIC"
     )
-    parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="of the rows (table)")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv"), default="table", help="format of the rows (table)"
+    )
 
 
 def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
@@ -91,7 +93,7 @@ def _require_apart(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidArguments(
-                f'two columns are called "{name}", and JSON has room for one: name them apart with AS'
+                f'two columns are called "{name}", and a JSON object can have only one: rename one with AS'
             )
 
 

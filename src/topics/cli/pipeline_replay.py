@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-time", metavar="T", help="from this time on: 2026-11-16T05:00:00Z, or ms since 1970")
     parser.add_argument("--to-time", metavar="T", help="before this time")
     parser.add_argument("--tag", help="only records with this tag")
-    parser.add_argument("--speed", metavar="N", type=float, help="N times as fast as it happened (as fast as it goes)")
+    parser.add_argument("--speed", metavar="N", type=float, help="N times as fast as it happened (as fast as possible)")
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ReplaySpec":

@@ -16,7 +16,7 @@ CHECKPOINTS = ".topics-checkpoints"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--window", metavar="TIME", required=True, help="length of a window: 30s, 1m, 1h, 1d")
-    parser.add_argument("--slide", metavar="TIME", help="a window begins every so often (one after the other)")
+    parser.add_argument("--slide", metavar="TIME", help="a window begins this often (windows do not overlap)")
     parser.add_argument("--by", metavar="PATH", nargs="+", default=[], help="JSON paths to group by, such as $.sku")
     parser.add_argument(
         "--agg",
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH, with commas between (count)",
     )
     parser.add_argument(
-        "--into", metavar="TOPIC|DIR", required=True, help="a topic, or a directory: then with a slash in it"
+        "--into", metavar="TOPIC|DIR", required=True, help="a topic, or a directory (a name with a slash)"
     )
     parser.add_argument("--time", metavar="PATH", help="JSON path of the event time (the record's own ts)")
     parser.add_argument(
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--emit",
         choices=("closed", "changed"),
         default="closed",
-        help="a result once, when its window is closed, or each time a batch changed it (closed)",
+        help="write a result when its window is closed, or each time a batch changes it (closed)",
     )
     parser.add_argument("--batch", metavar="COUNT", type=int, default=200_000, help="records in a batch (200000)")
     parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, instead of until all is read")

@@ -16,7 +16,7 @@ _TOLD = re.compile(r"[0-9-]{10} [0-9:]{8}: ")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="a project, such as init writes")
     parser.add_argument(
-        "--full-refresh", action="store_true", help="forget what was read, begin anew: results are written again"
+        "--full-refresh", action="store_true", help="forget what was read and start over: results are written again"
     )
     parser.add_argument("--verbose", action="store_true", help="everything Spark prints, not only how far it is")
 

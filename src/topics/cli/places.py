@@ -22,7 +22,7 @@ def is_pattern(name: str) -> bool:
 
 
 def meant(client: "Client", names: Sequence[str]) -> "dict[str, TopicOverview]":
-    """The topics there are of those named. A plain name has to be there; a prefix may stand for none yet."""
+    """The topics there are of those named. A plain name must exist; a prefix may match nothing yet."""
     found: dict[str, TopicOverview] = {}
     for name in names:
         if is_pattern(name):
@@ -50,8 +50,8 @@ def there(client: "Client", names: Sequence[str]) -> list[str]:
 def last_of_all(client: "Client", topics: "Iterable[TopicOverview]", count: int, tag: str | None) -> list[Item]:
     """The last `count` records of all these topics together, in the order of time, with the losses between them.
 
-    Those written last are looked at first: once `count` records are there, a topic whose last one is older than all of
-    them has nothing to add.
+    Topics written to last are read first: once there are `count` records, a topic whose last record is older than all
+    of them has nothing to add.
     """
     found: list[tuple[int, int, Item]] = []
     times: list[int] = []
@@ -70,7 +70,7 @@ def from_place(
     topics: "Iterable[TopicOverview]",
     place: "Place",
 ) -> Iterator[Item]:
-    """Everything from a seq or a time on, up to the heads of now, in the order of time. A page of each is held."""
+    """Everything from a seq or a time up to the current heads, in the order of time. A page of each topic is held."""
     readers = [
         _growing(client.read(topic.topic, **_ending_at(topic.head_seq, place))) for topic in topics if topic.head_seq
     ]
@@ -88,7 +88,7 @@ def last_records(client: "Client", topic: "TopicOverview", count: int, tag: str 
     holes: the window grows until it has enough, or has all."""
     window = max(count, 1)
     while True:
-        # A window that reaches into what was lost begins at the beginning: a loss is told with its whole range.
+        # A window that reaches into a loss begins at the very start, so that the loss is shown with its whole range.
         from_seq = max(topic.head_seq - window, 0)
         if from_seq + 1 < topic.evict_floor:
             from_seq = 0
@@ -113,7 +113,7 @@ def _ending(items: list[Item], count: int) -> list[Item]:
 
 
 def _timed(items: list[Item], last_ts: int) -> Iterator[tuple[int, Item]]:
-    """A loss has no time: it has that of the record behind it."""
+    """A loss has no time of its own, so it gets that of the record after it."""
     ts = last_ts
     timed: list[tuple[int, Item]] = []
     for item in reversed(items):
@@ -123,7 +123,7 @@ def _timed(items: list[Item], last_ts: int) -> Iterator[tuple[int, Item]]:
 
 
 def _growing(items: Iterable[Item]) -> Iterator[tuple[int, Item]]:
-    """The same while reading on: a loss has the time of the record before it."""
+    """The same while following: a loss gets the time of the record before it."""
     ts = 0
     for item in items:
         ts = item.ts if isinstance(item, Event) else ts

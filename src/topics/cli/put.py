@@ -36,7 +36,7 @@ def add_parser(commands: Commands) -> None:
             "topics put orders < orders.ndjson --tag-from .customer",
             "tail -F app.log | topics put logs --text            # each line a JSON string",
             "topics put orders --producer nightly < orders.ndjson   # run it again: nothing twice",
-            'topics put resize \'{"file":"a.mov"}\' --delay 10m     # a job that is kept back',
+            'topics put resize \'{"file":"a.mov"}\' --delay 10m     # a delayed job',
         ),
     )
     parser.add_argument("topic", metavar="TOPIC")
@@ -44,14 +44,14 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--text", action="store_true", help="DATA and lines are text, not JSON")
     parser.add_argument("--tag", help="tag of every record")
     parser.add_argument(
-        "--tag-from", type=json_path, metavar="PATH", help="tag of each from its data: .sku, .customer.id"
+        "--tag-from", type=json_path, metavar="PATH", help="take each record's tag from its data: .sku, .customer.id"
     )
     parser.add_argument("--node", help="who writes")
     parser.add_argument(
         "--meta", type=key_value, action="append", default=[], metavar="KEY=VALUE", help="may be repeated"
     )
     parser.add_argument(
-        "--delay", type=duration_ms, default=0, metavar="TIME", help="keep the jobs of a queue back this long"
+        "--delay", type=duration_ms, default=0, metavar="TIME", help="delay the jobs of a queue by this much"
     )
     again = parser.add_argument_group("written once, however often it is sent").add_mutually_exclusive_group()
     again.add_argument(
@@ -69,7 +69,7 @@ def add_parser(commands: Commands) -> None:
         type=positive_number,
         default=limits.CLI_BATCH_RECORDS,
         metavar="N",
-        help=f"most records in a write ({limits.CLI_BATCH_RECORDS})",
+        help=f"at most this many records in a write ({limits.CLI_BATCH_RECORDS})",
     )
     parser.add_argument("--no-create", action="store_true", help="refuse to create the topic")
     add_options(parser)
@@ -127,7 +127,7 @@ class Writing:
             print(self._told())
 
     def _batches(self, chunk: list[Line]) -> Iterator[list[tuple[int, "NewRecord"]]]:
-        """Runs of records of contiguous numbers. What was gathered is written before a bad line is told."""
+        """Runs of records with contiguous numbers. What was gathered is written before a bad line is reported."""
         size = 1 if self._args.key_from is not None else self._args.batch
         batch: list[tuple[int, NewRecord]] = []
         total_bytes = 0

@@ -1,4 +1,4 @@
-"""Questions before something that cannot be taken back. Who can't be asked has to say --yes."""
+"""Questions before something that cannot be undone. Where nobody can be asked, --yes is required."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from topics.errors import TopicsError
 
 
 class NotAsked(TopicsError):
-    """The question could not be put: there is no terminal. Say --yes."""
+    """The question could not be asked: there is no terminal. Add --yes."""
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ def add_parser(commands: Commands) -> None:
             "topics queue ack resize 1",
             "topics queue nack resize 2 --delay 30s",
             "topics queue peek resize           # without leasing",
-            "topics queue redrive resize        # dead letters begin anew",
+            "topics queue redrive resize        # give dead letters another chance",
         ),
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -40,7 +40,7 @@ def add_parser(commands: Commands) -> None:
                 "--lease-id",
                 action="append",
                 metavar="ID",
-                help="of the lease meant, one for each SEQ: a job leased again since is left alone",
+                help="id of the lease, one for each SEQ: a job that was leased again since is left alone",
             )
         if of_node:
             added.add_argument("--node", default=own_node(), help=f"who holds the lease ({own_node()})")

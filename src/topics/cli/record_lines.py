@@ -1,6 +1,6 @@
 """Records and losses as lines, for `tail`, `watch`, `delete` and `queue peek`: columns for people, or JSON.
 
-A loss is a line of its own, in red, with its range and reason, and in JSON an object with `$lost`. None is left out.
+A loss is a line of its own, in red, with its range and reason, and in JSON an object with `$lost`. No loss is left out.
 """
 
 import argparse

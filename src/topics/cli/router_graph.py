@@ -1,4 +1,4 @@
-"""Routers as a drawing: a tree for each topic that only gives, with branches to those it is copied to."""
+"""Routers as a drawing: a tree for each topic that is only a source, with branches to the topics it is copied to."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ def drawn(routers: "Sequence[RouterResponse]") -> Iterator[str]:
         outgoing.setdefault(router.source, []).append(router)
     fed = {router.dest for router in routers}
     seen: set[str] = set()
-    # Sources nobody copies to come first; what is left lies on cycles, and begins anywhere.
+    # Topics that nothing is copied to come first; the rest lie on cycles, and begin anywhere.
     for start in [*sorted(outgoing.keys() - fed), *sorted(outgoing.keys() & fed)]:
         if start not in seen:
             yield start

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _with_options(message: str, given: list[str]) -> str:
-    """Says `--port` where the port came from there."""
+    """Names `--port` if the value came from that option."""
     for variable in given:
         option, _ = _OPTIONS[variable]
         message = re.sub(rf"\b{variable}\b", option, re.sub(rf"\b{variable}=", f"{option} ", message))

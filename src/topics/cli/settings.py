@@ -1,4 +1,4 @@
-"""`topics settings check|show`: what a server started here and now would go by."""
+"""`topics settings check|show`: the settings a server started here and now would use."""
 
 import argparse
 import os
@@ -18,14 +18,14 @@ def add_parser(commands: Commands) -> None:
     check = actions.add_parser(
         "check",
         help="would a server start with them?",
-        description="Says what a server would refuse (exit 2) or warn of (exit 1). Starts nothing, touches nothing.",
+        description="Says what a server would refuse (exit 2) or warn about (exit 1). Starts nothing, touches nothing.",
         epilog=examples("topics settings check --config /etc/topics/topics.toml"),
     )
     check.set_defaults(run=check_settings)
     show = actions.add_parser(
         "show",
-        help="each setting, its value, and where that is from",
-        description="Lists every setting with its value and where it is from. Keys are counted, never shown.",
+        help="each setting, its value, and where it comes from",
+        description="Lists every setting with its value and where it comes from. Keys are counted, never shown.",
         epilog=examples("topics settings show", "topics settings show --config topics.toml --json"),
     )
     show.add_argument("--json", action="store_true", help="print an object")

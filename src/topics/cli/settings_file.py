@@ -12,7 +12,7 @@ from topics.errors import ConfigurationError
 
 
 def read_settings_file(path: str) -> dict[str, str]:
-    """The variables the file stands for. Whether there are such settings is for who reads them to say."""
+    """The variables the file stands for. It does not check that such settings exist; their reader does."""
     import tomllib  # noqa: PLC0415 - a start without a file does without it
 
     try:

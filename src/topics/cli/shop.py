@@ -58,7 +58,7 @@ class Shop:
     failures: list[TopicsError] = field(default_factory=list)
 
     def rest(self, seconds: float) -> bool:
-        """Waits about so long, at the shop's pace; False when it is time to go home."""
+        """Waits about this long, at the shop's pace; False when it is time to go home."""
         return not self.stop.wait(seconds * self.random.uniform(0.5, 1.5) / self.pace)
 
 
@@ -147,7 +147,8 @@ ACTORS = (shoppers, mailers, mailers, browsers, dashboard, accounting, talkers, 
 
 
 def begin_work(shop: Shop) -> None:
-    """Everybody, at work. It may be interrupted half-way: who has begun is known, and stops with the shop."""
+    """Puts everybody to work. It may be interrupted half-way: those who have begun are known, and stop with the
+    shop."""
     for actor in ACTORS:
         thread = threading.Thread(target=_guarded, args=(shop, actor), name=actor.__name__, daemon=True)
         thread.start()
@@ -155,7 +156,7 @@ def begin_work(shop: Shop) -> None:
 
 
 def _guarded(shop: Shop, actor: "Callable[[Shop, Client], None]") -> None:
-    """One that meets an error ends the demo with it: a shop half of whose people are gone shows nothing true."""
+    """An actor that meets an error ends the demo with it: a shop without half of its people shows nothing true."""
     with shop.connect() as client:
         try:
             actor(shop, client)

@@ -1,7 +1,7 @@
-"""What the JVM itself prints when Spark starts it, and nobody can switch off: dropped on its way to stderr.
+"""Drops what the JVM itself prints to stderr when Spark starts it: it cannot be switched off.
 
-Java says that it uses a module Spark asked for, in a line of its own. While Spark starts, stderr of this process is a
-pipe, which the JVM inherits and keeps; a thread passes on everything else.
+Java prints a line to say that it uses a module Spark asked for. While Spark starts, stderr of this process is a pipe,
+which the JVM inherits and keeps; a thread passes on everything else.
 """
 
 import os

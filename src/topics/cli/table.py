@@ -7,8 +7,8 @@ GAP = "  "
 
 
 def aligned(rows: Sequence[Sequence[str]], to_right: Sequence[bool] | None = None) -> list[str]:
-    """The first row is the heading; a line is drawn under it. All columns but the first are set to the right, unless
-    `to_right` says which are."""
+    """The first row is the heading; a line is drawn under it. All columns but the first are aligned right, unless
+    `to_right` says which."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = [False, *repeat(True, len(widths) - 1)] if to_right is None else to_right
     rule = ["─" * width for width in widths]

@@ -1,4 +1,5 @@
-"""`topics top`: a live screen of the whole server. One cheap request a refresh, which is no read of any topic."""
+"""`topics top`: a live screen of the whole server. One cheap request per refresh, which does not count as a read of any
+topic."""
 
 import argparse
 import os
@@ -35,13 +36,15 @@ def add_parser(commands: Commands) -> None:
             "topics top",
             "topics top chat: --sort lag --every 5s",
             "topics top --once                        # one screen, for a log or a mail",
-            "topics top --json | jq .server.loop      # an object a refresh",
+            "topics top --json | jq .server.loop      # one object per refresh",
         ),
     )
     parser.add_argument(
         "prefix", metavar="PREFIX", nargs="?", default="", help="only topics whose names begin with this"
     )
-    parser.add_argument("--every", type=duration_ms, default=EVERY_MS_DEFAULT, metavar="TIME", help="how often (1s)")
+    parser.add_argument(
+        "--every", type=duration_ms, default=EVERY_MS_DEFAULT, metavar="TIME", help="time between refreshes (1s)"
+    )
     parser.add_argument("--sort", choices=tuple(Order), default=Order.RATE, help="(rate)")
     parser.add_argument("--once", action="store_true", help="print one screen and exit")
     add_options(parser)
@@ -64,7 +67,7 @@ class Top:
         self._paint = Paint(sys.stdout)
 
     def as_text(self) -> None:
-        """Pictures one after the other, for pipes. The first look has no rates, so it is not shown."""
+        """One screen after the other, for pipes. The first has no rates, so it is not shown."""
         before = self._look()
         wait = Event()
         while not wait.wait(self._args.every / 1000):

@@ -1,4 +1,4 @@
-"""What `topics top` shows, as lines of text: made of two looks at the server, and of nothing else."""
+"""What `topics top` shows, as lines of text: computed from two looks at the server, and nothing else."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -15,10 +15,18 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
     """Each is left out of the request unless it is given."""
     keep = parser.add_argument_group("what is kept")
     keep.add_argument(
-        "--ttl", dest="ttl_ms", type=duration_ms, metavar="TIME", help="records expire: 30m, 7d; 0 is never"
+        "--ttl",
+        dest="ttl_ms",
+        type=duration_ms,
+        metavar="TIME",
+        help="records expire after this long: 30m, 7d; 0 is never",
     )
-    keep.add_argument("--cap-records", type=whole_number, metavar="N", help="most records kept; 0 is no cap")
-    keep.add_argument("--cap-bytes", type=size_bytes, metavar="SIZE", help="most bytes kept: 10MB, 1GiB; 0 is no cap")
+    keep.add_argument(
+        "--cap-records", type=whole_number, metavar="N", help="keep at most this many records; 0 is no cap"
+    )
+    keep.add_argument(
+        "--cap-bytes", type=size_bytes, metavar="SIZE", help="keep at most this many bytes: 10MB, 1GiB; 0 is no cap"
+    )
     keep.add_argument("--discard", choices=("old", "reject"), help="at a cap: evict the oldest, or refuse writes")
     keep.add_argument(
         "--durability", choices=("ephemeral", "memory", "disk", "fsync"), help="what a crash may take (disk)"
@@ -35,7 +43,9 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
     )
     deliver = parser.add_argument_group("delivery")
     deliver.add_argument("--priority", type=_priority, metavar="N", help="-1000 to 1000, or auto")
-    deliver.add_argument("--dedupe-node", type=_yes_or_no, metavar="yes|no", help="leave out a reader's own records")
+    deliver.add_argument(
+        "--dedupe-node", type=_yes_or_no, metavar="yes|no", help="do not deliver a reader's own records to it"
+    )
     queue = parser.add_argument_group("queues")
     queue.add_argument(
         "--lease", dest="lease_ms", type=duration_ms, metavar="TIME", help="how long a job is leased (30s)"

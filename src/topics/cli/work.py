@@ -56,7 +56,9 @@ def add_parser(commands: Commands) -> None:
         metavar="TIME",
         help="time for running jobs to finish after Ctrl-C (30s)",
     )
-    parser.add_argument("--lease", type=duration_ms, metavar="TIME", help="of a job (as the queue is configured)")
+    parser.add_argument(
+        "--lease", type=duration_ms, metavar="TIME", help="how long a job is leased (as the queue is configured)"
+    )
     parser.add_argument("--node", default=f"{own_node()}:{os.getpid()}", help=f"who works ({own_node()}:PID)")
     add_options(parser)
     parser.set_defaults(run=run, until_interrupted=True)

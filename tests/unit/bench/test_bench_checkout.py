@@ -131,14 +131,14 @@ def test_a_checkout_is_compared_with_this_server_or_not_at_all(
 ) -> None:
     words = ["write-1", "--against-checkout", str(checkout), "--targets", "empty"]
     assert run(arguments(*words)) == 2
-    assert "--targets must name topics" in capsys.readouterr().err
+    assert "add topics to --targets" in capsys.readouterr().err
 
 
 def test_what_is_no_workload_is_refused_and_not_measured_without_the_checkout(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments("routers", "--against-checkout", str(checkout))) == 2
-    assert "routers is of this checkout alone" in capsys.readouterr().err
+    assert "routers measures this checkout alone" in capsys.readouterr().err
 
 
 def test_servers_of_this_project_share_a_round_and_others_have_their_own() -> None:

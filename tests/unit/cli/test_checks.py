@@ -20,7 +20,7 @@ def test_the_python_of_an_inactive_environment_is_named_with_its_error_and_cure(
     a_python(tmp_path, status=1)
     (found,) = spark({"PATH": str(tmp_path)})
     assert found.level is Level.ADVICE
-    assert f"{tmp_path}/python3, which has not got this package" in found.found
+    assert f"{tmp_path}/python3, which does not have this package" in found.found
     assert "DATA_SOURCE_NOT_FOUND" in found.found
     assert f"PYSPARK_PYTHON={sys.executable}" in found.advice
 
@@ -33,4 +33,4 @@ def test_the_python_that_was_named_counts(tmp_path: Path) -> None:
 
 def test_a_python_that_is_not_there_is_said_to_be_so() -> None:
     (found,) = spark({"PATH": "/nowhere", "PYSPARK_PYTHON": "python9"})
-    assert "Spark runs python9, which is not there" in found.found
+    assert "Spark runs python9, which does not exist" in found.found
