@@ -1,7 +1,8 @@
-"""The documentation as a site with search: `sphinx-build -W docs site`. Neither it nor its readers need a network.
+"""The documentation as a site with search: `sphinx-build -W -c docs . site`. Neither it nor its readers need a network.
 
-The pages are the Markdown files that hosting sites show as well, so nothing here may need a syntax of its own. Why
-Sphinx: docs/adr/0039-the-documentation-site.md.
+The pages are the Markdown files that hosting sites show as well, so nothing here may need a syntax of its own. A link
+to a file that is not a page (a configuration, a script) is a download. Why Sphinx:
+docs/adr/0039-the-documentation-site.md.
 """
 
 import re
@@ -21,8 +22,9 @@ html_copy_source = False
 
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-root_doc = "index"
-exclude_patterns = ["examples"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**", "examples/**"]
+exclude_patterns = [".*", "build", "deploy", "dist", "scripts", "site", "src", "tests", "topics-data"]
 
 # Anchors as hosting sites make them of headings; a link to none of them is a warning, and -W makes that an error.
 myst_heading_anchors = 5
@@ -33,18 +35,29 @@ highlight_language = "none"  # of blocks that name none: what is printed is not 
 # Replies are shown with `…` for what is left out: no lexer of JSON takes that, and the text is shown plainly.
 suppress_warnings = ["misc.highlighting_failure", "toc.not_included"]
 
-LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s:]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s:]+)\)")
+FIRST_PAGE = (
+    '<!doctype html><meta charset="utf-8"><title>topics</title><meta http-equiv="refresh" content="0; url={url}">\n'
+)
 
 
-def without_links_out(app: Sphinx, page: str, source: list[str]) -> None:
-    """Files of a checkout beside `docs/` are not on the site: their names stay, the links go."""
+def with_links_to_folders(app: Sphinx, page: str, source: list[str]) -> None:
+    """Hosting sites show a folder with its README below. Here that is the README, or nothing but the folder's name."""
     here = (Path(app.srcdir) / page).parent
 
     def shown(link: re.Match[str]) -> str:
-        return link[0] if (here / link[2]).resolve().is_relative_to(app.srcdir) else link[1]
+        if not (here / link[2]).is_dir():
+            return link[0]
+        return f"[{link[1]}]({link[2]}/README.md)" if (here / link[2] / "README.md").exists() else link[1]
 
     source[0] = LINK.sub(shown, source[0])
 
 
+def write_first_page(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "index.html").write_text(FIRST_PAGE.format(url=f"{root_doc}.html"))
+
+
 def setup(app: Sphinx) -> None:
-    app.connect("source-read", without_links_out)
+    app.connect("source-read", with_links_to_folders)
+    app.connect("build-finished", write_first_page)
