@@ -11,7 +11,9 @@ class FakeChannel:
         self.aborted = False
         self.reading = True
         self._taken = 0
+        self.stuck = False  # it keeps the last byte of whatever is written
         self.unsent_bytes = 0  # of what was written last
+        self.sent_at_once = 0  # how many of the writes did not wait for the end of the turn
 
     @property
     def written_bytes(self) -> int:
@@ -24,7 +26,12 @@ class FakeChannel:
     def write(self, data: bytes) -> None:
         if not self.closed and not self.aborted:
             self.writes.append(data)
-            self.unsent_bytes = 0 if self.writable else self.unsent_bytes + len(data)
+            self.unsent_bytes = int(self.stuck) if self.writable else self.unsent_bytes + len(data)
+
+    def send(self, data: bytes) -> bool:
+        self.write(data)
+        self.sent_at_once += 1
+        return not self.unsent_bytes and not self.closed and not self.aborted
 
     def take(self) -> bytes:
         """What was written since the last call."""

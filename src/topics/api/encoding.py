@@ -20,6 +20,7 @@ CLOSE = b"connection: close\r\n"
 CHUNKED = b"transfer-encoding: chunked\r\n"
 CHUNK_SIZE = b"%x\r\n"
 CHUNK_END = b"\r\n"
+CHUNK = CHUNK_SIZE + b"%b" + CHUNK_END
 LAST_CHUNK = b"0\r\n\r\n"
 
 _PREFIXES_MAX = 256

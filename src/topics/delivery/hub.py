@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from topics import limits
-from topics.clock import Clock
+from topics.clock import Clock, monotonic_ms
 from topics.delivery.governor import Governor
 from topics.delivery.scheduler import Scheduler
 from topics.delivery.shared_batches import SharedBatches
@@ -121,7 +121,7 @@ class Hub:
         """Serves the watchers of a topic, or the rest of them. Returns what is left of the budget, 0 when the time is
         up."""
         unserved = self._unserved.pop(topic, None) or deque(self._watchers.get(topic, ()))
-        shared = SharedBatches(topic)
+        shared = SharedBatches(topic, monotonic_ms(self._clock), alone=not self._ready.ready_depth)
         while unserved and budget > 0:
             watcher = unserved.popleft()
             if watcher in self._watchers.get(topic, ()):  # it may have gone meanwhile

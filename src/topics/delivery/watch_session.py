@@ -88,6 +88,13 @@ class WatchSession:
         self._unsettled.append((written_bytes, position, position.told_id, position.told))
         return len(self._unsettled)
 
+    def sent(self, position: Position) -> None:
+        """Its stream has sent an event that says where it is; that one and all before it have left the process."""
+        if self._unsettled:
+            self.settle(limits.U64_MAX)
+        position.topic_id = position.told_id
+        position.cursor = position.told
+
     def settle(self, left_bytes: int) -> None:
         """Moves the session to the position of the last event that has left the process."""
         unsettled = self._unsettled

@@ -11,7 +11,7 @@ from topics.clock import Clock
 from topics.delivery import sse
 from topics.delivery.event_stream import EventStream
 from topics.delivery.hub import CallLater, Hub
-from topics.delivery.shared_batches import SharedBatch
+from topics.delivery.shared_batches import SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.delivery.watch_session import Position, WatchSession, WatchSessions
 from topics.engine.engine import Engine
@@ -75,14 +75,15 @@ class WatchStream(EventStream):
             text = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
         else:
             position = single
-            single.tell(feed.topic.topic_id, feed.cursor)
+            single.told_id = feed.topic.topic_id
+            single.told = feed.cursor
             key = ("sse-single", from_seq)
             known = shared.texts.get(key)
             if known is None:
                 known = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
                 shared.texts[key] = known
             text = known
-        self._write_positioned(text, position)
+        self._write_positioned(text, position, shared.serving)
         return len(text)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
@@ -132,10 +133,17 @@ class WatchStream(EventStream):
         position.tell(feed.topic.topic_id, feed.cursor)
         return position
 
-    def _write_positioned(self, text: bytes, position: Position) -> None:
+    def _write_positioned(self, text: bytes, position: Position, serving: SharedBatches | None = None) -> None:
         """Writes an event. When it has left, the session moves to the event's position."""
         outlet = self._outlet
-        if outlet is not None:
+        if outlet is None:
+            return
+        if serving is None or not serving.alone:
             self.write(text)
-            if self._session.wrote(position, outlet.written_bytes) >= limits.POSITIONS_UNSETTLED_MIN:
-                self._session.settle(outlet.left_bytes)
+        else:
+            self._last_sent_ms = serving.began_ms
+            if outlet.send(text):
+                self._session.sent(position)
+                return
+        if self._session.wrote(position, outlet.written_bytes) >= limits.POSITIONS_UNSETTLED_MIN:
+            self._session.settle(outlet.left_bytes)

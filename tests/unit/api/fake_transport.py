@@ -55,8 +55,8 @@ class FakeTransport(asyncio.Transport):
         self.protocol = protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.high = high or self.high
-        self.low = low or self.high // 4
+        self.high = 64 * 1024 if high is None else high
+        self.low = self.high // 4 if low is None else low
         self._pause_if_full()
 
     def get_write_buffer_size(self) -> int:

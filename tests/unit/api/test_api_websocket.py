@@ -77,7 +77,7 @@ def test_a_delivery_larger_than_the_bound_on_answers_is_sent() -> None:
 
     def fills_up(data: bytes) -> None:
         write(data)
-        stage.channel.writable = len(data) < limits.STREAM_BUFFER_HIGH_BYTES
+        stage.channel.writable = len(data) < limits.STREAM_TURN_BYTES_MAX
 
     stage.channel.write = fills_up  # type: ignore[method-assign]
     stage.write(count=limits.WEBSOCKET_UNREAD_BYTES_MAX // 1_000_000 + 2, data="x" * 1_000_000)

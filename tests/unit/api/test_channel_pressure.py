@@ -7,17 +7,16 @@ from topics import limits
 
 
 @in_loop
-async def test_a_channel_is_not_writable_above_the_high_water_mark_until_a_quarter_is_left() -> None:
+async def test_a_channel_is_not_writable_from_when_the_socket_takes_no_more_until_it_has_taken_all() -> None:
     peer = Peer()
     peer.send(STREAM)
     peer.transport.stuck = True
-    room = limits.STREAM_BUFFER_HIGH_BYTES - len(b"10000\r\n\r\n")  # its frame counts, too
+    room = limits.STREAM_TURN_BYTES_MAX - len(b"10000\r\n\r\n")  # its frame counts, too
     peer.channel.write(b"x" * room)
     assert peer.channel.writable
     peer.channel.write(b"x")
     assert not peer.channel.writable  # at once, not at the end of the turn
-    quarter = limits.STREAM_BUFFER_HIGH_BYTES // 4
-    peer.transport.client_reads(peer.transport.buffered - quarter - 1)
+    peer.transport.client_reads(peer.transport.buffered - 1)
     assert peer.owner.calls == ["opened"]
     peer.transport.client_reads(1)
     assert peer.owner.calls == ["opened", "drained"]
@@ -28,7 +27,7 @@ async def test_a_channel_is_not_writable_above_the_high_water_mark_until_a_quart
 async def test_a_stream_that_begins_behind_unread_answers_is_not_writable_at_first() -> None:
     peer = Peer()
     peer.transport.stuck = True
-    peer.transport.buffered = limits.STREAM_BUFFER_HIGH_BYTES + 1
+    peer.transport.buffered = limits.STREAM_TURN_BYTES_MAX + 1
     peer.send(STREAM)
     assert not peer.channel.writable
     peer.transport.client_reads(10**9)
@@ -56,10 +55,10 @@ async def test_a_slow_reader_whose_owner_goes_on_writing_is_cut() -> None:
     peer.transport.stuck = True
     written = 0
     while not peer.transport.aborted:
-        peer.channel.write(b"x" * limits.STREAM_BUFFER_HIGH_BYTES)
-        written += limits.STREAM_BUFFER_HIGH_BYTES
+        peer.channel.write(b"x" * limits.STREAM_TURN_BYTES_MAX)
+        written += limits.STREAM_TURN_BYTES_MAX
         await turns(1)
-    assert written <= limits.STREAM_BUFFER_BYTES_MAX + 2 * limits.STREAM_BUFFER_HIGH_BYTES
+    assert written <= limits.STREAM_BUFFER_BYTES_MAX + 2 * limits.STREAM_TURN_BYTES_MAX
     peer.lose()
     assert peer.owner.calls == ["opened", "closed"]
 
@@ -90,6 +89,66 @@ async def test_what_has_left_the_process_is_known() -> None:
     assert peer.channel.left_bytes == head_bytes
     peer.transport.client_reads(400)
     assert peer.channel.left_bytes == peer.channel.written_bytes - peer.transport.buffered
+
+
+@in_loop
+async def test_what_is_sent_leaves_at_once_with_the_bytes_a_write_would_have() -> None:
+    for payload in (b"x", b"x" * limits.STREAM_JOIN_BYTES_MAX, b"x" * (limits.STREAM_JOIN_BYTES_MAX + 1)):
+        for request in (STREAM, OFFER):
+            written, sent = Peer(), Peer()
+            for peer in (written, sent):
+                peer.send(request)
+                await turns(1)
+            written.channel.write(payload)
+            await turns(1)
+            before = len(sent.transport.sent)
+            left = sent.channel.send(payload)
+            assert left == (len(payload) <= limits.STREAM_JOIN_BYTES_MAX) == (len(sent.transport.sent) > before)
+            await turns(1)
+            assert sent.transport.sent == written.transport.sent
+            assert sent.channel.left_bytes == sent.channel.written_bytes == written.channel.written_bytes
+
+
+@in_loop
+async def test_what_is_sent_goes_behind_what_was_written_in_this_turn() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    await turns(1)
+    peer.channel.write(b"a")
+    assert not peer.channel.send(b"b")
+    await turns(1)
+    assert peer.body == b"1\r\na\r\n1\r\nb\r\n"
+
+
+@in_loop
+async def test_what_the_socket_did_not_take_has_not_left() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    await turns(1)
+    left_bytes = peer.channel.left_bytes
+    peer.transport.stuck = True
+    assert not peer.channel.send(b"a")
+    assert not peer.channel.writable
+    assert peer.channel.left_bytes == left_bytes
+    assert not peer.channel.send(b"b")
+    await turns(1)
+    peer.transport.client_reads(100)
+    assert peer.channel.left_bytes == peer.channel.written_bytes
+    assert peer.body == b"1\r\na\r\n1\r\nb\r\n"
+
+
+@in_loop
+async def test_nothing_is_sent_on_a_connection_that_is_closing() -> None:
+    peer = Peer()
+    peer.send(STREAM)
+    await turns(1)
+    left_bytes = peer.channel.left_bytes
+    peer.transport.aborted = True
+    assert not peer.channel.send(b"a")
+    assert peer.channel.left_bytes == left_bytes
+    peer.channel.abort()
+    assert not peer.channel.send(b"b")
+    assert peer.channel.left_bytes == left_bytes
 
 
 @in_loop

@@ -444,9 +444,9 @@ def test_a_frame_that_never_left_comes_again() -> None:
     session = stage.session("t")
     stream, channel = stage.open(session)
     stage.frames(channel)
+    channel.stuck = True
     stage.write(count=3)
     stage.settle()
-    channel.unsent_bytes = 1  # of its last event, the frame with the records
     stream.closed()
     _, channel = stage.open(session)
     assert gist(stage.frames(channel))[1] == record(3)
@@ -460,9 +460,9 @@ def test_a_frame_of_which_every_byte_has_left_does_not_come_again() -> None:
     stage.frames(channel)
     stage.write(count=3)
     stage.settle()
+    channel.stuck = True
     stage.write(count=2)
     stage.settle()
-    channel.unsent_bytes = 1
     stream.closed()
     _, channel = stage.open(session)
     assert gist(stage.frames(channel))[1] == record(5, 3)
@@ -474,14 +474,47 @@ def test_a_client_that_shows_the_id_of_a_frame_has_it_also_where_that_was_not_kn
     session = stage.session("t")
     stream, channel = stage.open(session)
     stage.frames(channel)
+    channel.stuck = True
     stage.write(count=3)
     stage.settle()
-    channel.unsent_bytes = 1
     stream.closed()
     _, channel = stage.open(session, {"t": 3, "$t": 1})
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
     _, channel = stage.open(session, {"t": 4, "$t": 1})  # nobody was told of that
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
+
+
+def test_what_was_held_back_has_left_when_a_later_frame_has() -> None:
+    stage = Stage()
+    stage.configure()
+    session = stage.session("t")
+    stream, channel = stage.open(session)
+    stage.frames(channel)
+    channel.stuck = True
+    stage.write(count=3)
+    stage.settle()
+    channel.stuck = False
+    stage.write(count=2)
+    stage.settle()
+    stream.closed()
+    _, channel = stage.open(session)
+    assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
+
+
+def test_the_records_of_one_topic_are_sent_at_once_those_of_several_leave_together() -> None:
+    stage = Stage()
+    stage.configure("a")
+    stage.configure("b")
+    _, channel = stage.open(stage.session("a", "b"))
+    stage.frames(channel)
+    stage.write("a")
+    assert len(stage.frames(channel)) == 1
+    assert channel.sent_at_once == 1
+    stage.write("a")
+    stage.write("b")
+    assert len(stage.frames(channel)) == 2
+    # The first of them waits: more may come. The last one has nobody to wait for, and goes behind what waits.
+    assert channel.sent_at_once == 2
 
 
 def test_a_stream_that_takes_over_goes_on_behind_what_the_one_before_has_sent() -> None:
