@@ -208,6 +208,7 @@ SLOW_CONSUMER_TIMEOUT_MS = 30_000
 STREAM_CHECK_MS = 5000
 DELIVERY_SLICE_NS = 5_000_000
 DELIVERY_TURN_BYTES_MAX = 2 * MIB  # handed to connections in one turn of the loop, and one batch more
+CROWD_MEMBERS_MAX = 64  # chosen among the watchers of a topic before the same text is sent to all of them
 SERVING_BYTES_MAX = 1 * MIB  # for one watcher of one topic in one turn, and one batch more
 BATCHES_PER_SERVING_MAX = 8
 OWN_NODES_SHARED_SEQS_MAX = 64  # watchers so close to the head share a batch, unless they wrote something of it

@@ -4,9 +4,9 @@ Owns what the HTTP protocol owned before: the transport, the polite close and th
 read can hold. Its only deadline is that of the close, because only the owner knows what silence means. What the bytes
 mean is the owner's business.
 
-Writes of one turn of the loop leave together: a system call takes 8 us, everything else here one. Who knows that nothing
-more comes in this turn sends at once. The same bytes may be written to any number of channels; they are not copied for
-each, unless they are so small that it is cheaper.
+Writes of one turn of the loop leave together: a system call takes 8 us, everything else here one. Whoever knows that
+nothing more comes in this turn sends at once. The same bytes may be written to any number of channels; they are not
+copied for each, unless they are so small that it is cheaper.
 """
 
 import asyncio
@@ -156,6 +156,10 @@ class ChannelConnection(asyncio.Protocol):
         elif not self._flush_due:
             self._flush_due = True
             self._call_soon(self._flush_this_turn)
+
+    @property
+    def idle(self) -> bool:
+        return self.writable and not self._unsent and self._state == OPEN
 
     def send(self, data: bytes) -> bool:
         # Hot, as above.

@@ -17,7 +17,7 @@ from topics.api.websocket_commands import Spawn, WebSocketCommands, text_of
 from topics.clock import Clock, monotonic_ms
 from topics.delivery import sse
 from topics.delivery.hub import CallLater, Hub
-from topics.delivery.shared_batches import SharedBatch
+from topics.delivery.shared_batches import Crowd, SharedBatch
 from topics.delivery.slow_reader import SlowReader
 from topics.delivery.subscriber import Feed, Subscriber, record_body
 from topics.engine.engine import Engine
@@ -169,6 +169,9 @@ class WebSocketConnection:
             frame = shared.texts[key] = Frame(Opcode.TEXT, body).serialize(mask=False)
         self._write(frame)
         return len(frame)
+
+    def join(self, crowd: Crowd) -> int:
+        return 0
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         data = sse.tombstone_data(feed.topic.name, gap, gap.reason.value, earliest_seq, head_seq)

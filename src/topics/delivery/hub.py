@@ -128,6 +128,8 @@ class Hub:
                 budget -= watcher.serve(topic, shared)
                 if self._clock.monotonic_ns() > ends_ns:
                     budget = 0
+        if shared.crowd is not None:
+            shared.crowd.send()
         if unserved and topic in self._watchers:
             if topic in self._ready:
                 self._again.add(topic)  # somebody of those served has more to come

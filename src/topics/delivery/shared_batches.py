@@ -6,6 +6,8 @@ one batch, except those who wrote something in it.
 Lives for one serving of the topic, in which nothing changes.
 """
 
+from typing import Protocol
+
 from topics import limits
 from topics.engine import log_reading
 from topics.engine.log_reading import ReadBatch
@@ -35,16 +37,50 @@ class SharedBatch:
         return self._nodes
 
 
-class SharedBatches:
-    """`began_ms`: when the serving began. `alone`: no other topic is served in this turn of the loop, so what is written
-    need not wait for more. `fresh`: the topic has been brought up to date, which is done once for all."""
+class Member(Protocol):
+    def follow(self, crowd: "Crowd") -> None:
+        """Sends the text of the crowd and takes its place."""
+        ...
 
-    __slots__ = ("_last", "_last_key", "_read", "alone", "began_ms", "fresh", "topic")
+
+class Crowd:
+    """Those at the same place who get the same text, which takes them to the head. Choosing many, then sending to all
+    of them, takes less time than doing both for one after the other."""
+
+    __slots__ = ("_members", "began_ms", "from_seq", "options", "text", "to_seq", "topic_id")
+
+    def __init__(self, serving: "SharedBatches", from_seq: int, options: ReadOptions, text: bytes) -> None:
+        self.began_ms = serving.began_ms
+        self.topic_id = serving.topic.topic_id
+        self.from_seq = from_seq
+        self.to_seq = serving.topic.log.head_seq
+        self.options = options
+        self.text = text
+        self._members: list[Member] = []
+
+    def join(self, member: Member) -> None:
+        self._members.append(member)
+        if len(self._members) >= limits.CROWD_MEMBERS_MAX:
+            self.send()
+
+    def send(self) -> None:
+        members, self._members = self._members, []
+        for member in members:
+            member.follow(self)
+
+
+class SharedBatches:
+    """`began_ms`: when the serving began. `alone`: no other topic is served in this turn of the loop, so what is sent
+    need not wait for more. `crowd`: most watchers are in it, if there is one. `fresh`: the topic has been brought up to
+    date, which is done once for all."""
+
+    __slots__ = ("_last", "_last_key", "_read", "alone", "began_ms", "crowd", "fresh", "topic")
 
     def __init__(self, topic: Topic, began_ms: int = 0, *, alone: bool = False) -> None:
         self.topic = topic
         self.began_ms = began_ms
         self.alone = alone
+        self.crowd: Crowd | None = None
         self.fresh = False
         self._read: dict[tuple[int, ReadOptions], SharedBatch] = {}
         self._last_key: tuple[int, ReadOptions] | None = None

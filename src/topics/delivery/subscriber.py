@@ -9,7 +9,7 @@ from typing import Protocol
 
 from topics import limits
 from topics.delivery.hub import Hub
-from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
+from topics.delivery.shared_batches import NOBODY, Crowd, SharedBatch, SharedBatches
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy
 from topics.engine.topic import Topic
@@ -28,6 +28,10 @@ class Sink(Protocol):
 
     def records(self, feed: "Feed", shared: SharedBatch, from_seq: int, head_seq: int) -> int:
         """Returns how many bytes it takes."""
+        ...
+
+    def join(self, crowd: Crowd) -> int:
+        """Joins those who get the text of the crowd, if it can. Returns how many bytes that takes, 0 if it cannot."""
         ...
 
     def tombstone(self, feed: "Feed", gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
@@ -50,7 +54,7 @@ class Sink(Protocol):
 class Feed:
     """One topic of a subscriber. `cursor` is the last seq dealt with."""
 
-    __slots__ = ("caught_up", "cursor", "options", "own_nodes", "recreated", "started", "strong", "topic")
+    __slots__ = ("caught_up", "cursor", "joins", "options", "own_nodes", "recreated", "started", "strong", "topic")
 
     def __init__(
         self, topic: Topic, cursor: int, options: ReadOptions, *, strong: bool = False, recreated: bool = False
@@ -61,6 +65,7 @@ class Feed:
         self.options = options._replace(own_nodes=NOBODY)
         self.own_nodes = options.own_nodes
         self.strong = strong
+        self.joins = not strong and not recreated and not options.own_nodes  # it may get what others get
         self.recreated = recreated
         self.caught_up = False
         self.started = False
@@ -112,6 +117,17 @@ class Subscriber:
         self._sent_bytes = 0
         if feed is None:
             return 0
+        crowd = shared.crowd
+        if (
+            crowd is not None
+            and feed.cursor == crowd.from_seq
+            and feed.joins
+            and feed.caught_up
+            and feed.options == crowd.options
+            and (joined_bytes := self._sink.join(crowd))
+        ):
+            feed.cursor = crowd.to_seq
+            return joined_bytes
         for _ in range(limits.BATCHES_PER_SERVING_MAX):
             if not self._sink.writable:
                 return self._sent_bytes

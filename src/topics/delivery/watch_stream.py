@@ -9,9 +9,9 @@ from collections.abc import Callable
 from topics import limits
 from topics.clock import Clock
 from topics.delivery import sse
-from topics.delivery.event_stream import EventStream
+from topics.delivery.event_stream import EventStream, Outlet
 from topics.delivery.hub import CallLater, Hub
-from topics.delivery.shared_batches import SharedBatch, SharedBatches
+from topics.delivery.shared_batches import Crowd, SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.delivery.watch_session import Position, WatchSession, WatchSessions
 from topics.engine.engine import Engine
@@ -83,8 +83,31 @@ class WatchStream(EventStream):
                 known = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
                 shared.texts[key] = known
             text = known
-        self._write_positioned(text, position, shared.serving)
+            serving = shared.serving
+            if serving.alone and serving.crowd is None and feed.joins and feed.caught_up and feed.cursor == head_seq:
+                serving.crowd = Crowd(serving, from_seq, feed.options, text)
+        self._write_positioned(text, position)
         return len(text)
+
+    def join(self, crowd: Crowd) -> int:
+        outlet = self._outlet
+        if outlet is None or self._single is None or not outlet.idle:
+            return 0
+        crowd.join(self)
+        return len(crowd.text)
+
+    def follow(self, crowd: Crowd) -> None:
+        # Hot, like `records`.
+        outlet, position = self._outlet, self._single
+        if outlet is None or position is None:
+            return
+        self._last_sent_ms = crowd.began_ms
+        position.told_id = crowd.topic_id
+        position.told = crowd.to_seq
+        if outlet.send(crowd.text):
+            self._session.sent(position)
+        else:
+            self._wrote(position, outlet)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         reason = gap.reason.value
@@ -133,17 +156,14 @@ class WatchStream(EventStream):
         position.tell(feed.topic.topic_id, feed.cursor)
         return position
 
-    def _write_positioned(self, text: bytes, position: Position, serving: SharedBatches | None = None) -> None:
+    def _write_positioned(self, text: bytes, position: Position) -> None:
         """Writes an event. When it has left, the session moves to the event's position."""
         outlet = self._outlet
         if outlet is None:
             return
-        if serving is None or not serving.alone:
-            self.write(text)
-        else:
-            self._last_sent_ms = serving.began_ms
-            if outlet.send(text):
-                self._session.sent(position)
-                return
+        self.write(text)
+        self._wrote(position, outlet)
+
+    def _wrote(self, position: Position, outlet: Outlet) -> None:
         if self._session.wrote(position, outlet.written_bytes) >= limits.POSITIONS_UNSETTLED_MIN:
             self._session.settle(outlet.left_bytes)

@@ -54,6 +54,14 @@ class FakeChannel:
         assert not self.closed
         self.sent += data
 
+    @property
+    def idle(self) -> bool:
+        return self.writable and not self.closed
+
+    def send(self, data: bytes) -> bool:
+        self.write(data)
+        return self.writable
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...

@@ -6,7 +6,7 @@ from doubles.live_stage import LiveStage, read_options
 from doubles.manual_journal import ManualJournal
 from doubles.unreadable_block import make_unreadable
 from topics import limits
-from topics.delivery.shared_batches import NOBODY, SharedBatch, SharedBatches
+from topics.delivery.shared_batches import NOBODY, Crowd, SharedBatch, SharedBatches
 from topics.delivery.subscriber import Feed, Subscriber
 from topics.engine.block import Block
 from topics.engine.journal import Busy, Commit
@@ -33,6 +33,9 @@ class RecordingSink:
         self.room -= 1
         self.seen.append(("records", feed.topic.name, from_seq, shared.batch.next_from_seq, head_seq))
         return sum(map(len, shared.batch.fragments))
+
+    def join(self, crowd: Crowd) -> int:
+        return 0
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         self.seen.append(("tombstone", gap.reason.value, gap.gap_from, gap.gap_to, first))

@@ -12,9 +12,11 @@ from doubles.live_stage import LiveStage, read_options
 from doubles.unreadable_block import make_unreadable
 from topics import limits
 from topics.delivery.cursor_ids import decode_id
+from topics.delivery.shared_batches import SharedBatches
 from topics.delivery.watch_session import Position, WatchOptions, WatchSession, WatchSessions
 from topics.delivery.watch_stream import WatchStream
 from topics.engine.engine import Write
+from topics.engine.topic import Topic
 from topics.errors import ShuttingDown, Unauthorized
 from topics.model.record import NewRecord
 
@@ -51,6 +53,15 @@ class Stage(LiveStage):
 
     def _release(self) -> None:
         self.released += 1
+
+
+class NeverServed:
+    """Watches a topic, and sends nothing."""
+
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
+        return 0
+
+    def pace(self, topics: list[str], retry_after_ms: int) -> None: ...
 
 
 def _parse(frame: str) -> Any:
@@ -484,9 +495,63 @@ def test_a_client_that_shows_the_id_of_a_frame_has_it_also_where_that_was_not_kn
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
 
 
+def test_watchers_at_the_same_place_get_the_same_text_at_once() -> None:
+    stage = Stage()
+    stage.configure()
+    sessions = [stage.session("t") for _ in range(limits.CROWD_MEMBERS_MAX + 2)]
+    channels = [stage.open(session)[1] for session in sessions]
+    behind = stage.open(stage.session("t"))[1]
+    behind.writable = False
+    for channel in channels:
+        stage.frames(channel)
+    stage.write(count=3)
+    assert [gist(stage.frames(channel)) for channel in channels] == [[record(3)]] * len(channels)
+    # The first one is served like anybody, which makes the text of the others.
+    assert [channel.sent_at_once for channel in channels] == [0] + [1] * (len(channels) - 1)
+    assert stage.frames(behind) == ["retry: 2000"]
+    for session in sessions:
+        assert [frame[0] for frame in stage.frames(stage.open(session)[1])[1:]] == ["caught-up"]
+
+
+def test_a_text_is_the_same_whether_it_is_sent_to_a_crowd_or_to_one_after_the_other() -> None:
+    texts = []
+    for other_topic_at_the_same_time in (False, True):
+        stage = Stage()
+        stage.configure()
+        stage.hub.watch(stage.configure("other", priority=-1), NeverServed())
+        channels = [stage.open(stage.session("t"))[1] for _ in range(3)]
+        stage.settle()
+        for channel in channels:
+            channel.take()
+        stage.write(count=2)
+        if other_topic_at_the_same_time:
+            stage.write("other")
+        stage.settle()
+        texts.append([channel.take() for channel in channels])
+        sent_at_once = 0 if other_topic_at_the_same_time else 1
+        assert [channel.sent_at_once for channel in channels] == [0, sent_at_once, sent_at_once]
+    assert texts[0] == texts[1]
+
+
+def test_of_a_crowd_only_those_whose_bytes_have_left_move_on() -> None:
+    stage = Stage()
+    stage.configure()
+    sessions = [stage.session("t") for _ in range(3)]
+    streams = [stage.open(session) for session in sessions]
+    stage.settle()
+    streams[1][1].stuck = True
+    stage.write(count=3)
+    stage.settle()
+    for stream, _ in streams:
+        stream.closed()
+    frames = [gist(stage.frames(stage.open(session)[1]))[1] for session in sessions]
+    assert [frame[0] for frame in frames] == ["caught-up", "record", "caught-up"]
+
+
 def test_what_was_held_back_has_left_when_a_later_frame_has() -> None:
     stage = Stage()
     stage.configure()
+    stage.open(stage.session("t"))  # so that the other one is of a crowd
     session = stage.session("t")
     stream, channel = stage.open(session)
     stage.frames(channel)
@@ -499,22 +564,6 @@ def test_what_was_held_back_has_left_when_a_later_frame_has() -> None:
     stream.closed()
     _, channel = stage.open(session)
     assert [frame[0] for frame in stage.frames(channel)[1:]] == ["caught-up"]
-
-
-def test_the_records_of_one_topic_are_sent_at_once_those_of_several_leave_together() -> None:
-    stage = Stage()
-    stage.configure("a")
-    stage.configure("b")
-    _, channel = stage.open(stage.session("a", "b"))
-    stage.frames(channel)
-    stage.write("a")
-    assert len(stage.frames(channel)) == 1
-    assert channel.sent_at_once == 1
-    stage.write("a")
-    stage.write("b")
-    assert len(stage.frames(channel)) == 2
-    # The first of them waits: more may come. The last one has nobody to wait for, and goes behind what waits.
-    assert channel.sent_at_once == 2
 
 
 def test_a_stream_that_takes_over_goes_on_behind_what_the_one_before_has_sent() -> None:
