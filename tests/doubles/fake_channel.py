@@ -28,10 +28,6 @@ class FakeChannel:
             self.writes.append(data)
             self.unsent_bytes = int(self.stuck) if self.writable else self.unsent_bytes + len(data)
 
-    @property
-    def idle(self) -> bool:
-        return self.writable and not self.closed and not self.aborted
-
     def send(self, data: bytes) -> bool:
         self.write(data)
         self.sent_at_once += 1

@@ -157,10 +157,6 @@ class ChannelConnection(asyncio.Protocol):
             self._flush_due = True
             self._call_soon(self._flush_this_turn)
 
-    @property
-    def idle(self) -> bool:
-        return self.writable and not self._unsent and self._state == OPEN
-
     def send(self, data: bytes) -> bool:
         # Hot, as above.
         if self._unsent or self._state != OPEN or not self.writable or len(data) > limits.STREAM_JOIN_BYTES_MAX:

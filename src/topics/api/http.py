@@ -105,11 +105,6 @@ class Channel(Protocol):
         """Sends `data` at the end of this turn of the loop. Once closed, does nothing."""
         ...
 
-    @property
-    def idle(self) -> bool:
-        """Whether it is writable and nothing waits for the end of the turn."""
-        ...
-
     def send(self, data: bytes) -> bool:
         """Sends `data` now, if nothing else waits to be sent; else like `write`. For the only one who writes in this
         turn. Returns True when all that was written so far has left the process."""

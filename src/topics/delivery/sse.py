@@ -46,5 +46,10 @@ def tombstone_data(topic: str, gap: Gap, reason: str, earliest_seq: int, head_se
     )
 
 
+def topic_deleted(topic: str, head_seq: int, identifier: bytes) -> bytes:
+    data = b'{"topic":"%b","head_seq":%d,"reason":"deleted"}' % (topic.encode(), head_seq)
+    return event(b"topic-deleted", data, identifier)
+
+
 def error_event(code: int, message: str, **detail: object) -> bytes:
     return event(b"error", encode({"code": code, "error": message, **detail}))

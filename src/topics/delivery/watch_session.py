@@ -11,6 +11,7 @@ from typing import NamedTuple
 from topics import limits
 from topics.clock import Clock, monotonic_ms
 from topics.delivery.cursor_ids import encode_id
+from topics.delivery.event_stream import Outlet
 from topics.errors import Throttled
 from topics.model.read_options import ReadOptions
 
@@ -83,10 +84,17 @@ class WatchSession:
         for position in self.positions.values():
             position.begin()
 
-    def wrote(self, position: Position, written_bytes: int) -> int:
-        """Its stream has written an event that says where it is. Returns how many are not known to have left."""
-        self._unsettled.append((written_bytes, position, position.told_id, position.told))
-        return len(self._unsettled)
+    def tell(self, name: str, topic_id: int, cursor: int) -> Position:
+        """The next event will say that the session is here."""
+        position = self.positions[name]
+        position.tell(topic_id, cursor)
+        return position
+
+    def wrote(self, position: Position, outlet: Outlet) -> None:
+        """Its stream has written an event that says where it is, and that may not have left yet."""
+        self._unsettled.append((outlet.written_bytes, position, position.told_id, position.told))
+        if len(self._unsettled) >= limits.POSITIONS_UNSETTLED_MIN:
+            self.settle(outlet.left_bytes)
 
     def sent(self, position: Position) -> None:
         """Its stream has sent an event that says where it is; that one and all before it have left the process."""

@@ -6,10 +6,9 @@ an event have left the process, never before: a frame that was half sent when th
 
 from collections.abc import Callable
 
-from topics import limits
 from topics.clock import Clock
 from topics.delivery import sse
-from topics.delivery.event_stream import EventStream, Outlet
+from topics.delivery.event_stream import EventStream
 from topics.delivery.hub import CallLater, Hub
 from topics.delivery.shared_batches import Crowd, SharedBatch
 from topics.delivery.subscriber import Feed, Subscriber
@@ -71,7 +70,7 @@ class WatchStream(EventStream):
         # Hot. Streams of this topic alone that stand at the same place have the same id, too: one text for all.
         single = self._single
         if single is None:
-            position = self._tell(feed)
+            position = self._session.tell(feed.topic.name, feed.topic.topic_id, feed.cursor)
             text = b"id: %b\n%b" % (self._session.event_id(), sse.record_event(feed, shared, from_seq, head_seq))
         else:
             position = single
@@ -91,7 +90,7 @@ class WatchStream(EventStream):
 
     def join(self, crowd: Crowd) -> int:
         outlet = self._outlet
-        if outlet is None or self._single is None or not outlet.idle:
+        if outlet is None or self._single is None or not outlet.writable:
             return 0
         crowd.join(self)
         return len(crowd.text)
@@ -107,23 +106,23 @@ class WatchStream(EventStream):
         if outlet.send(crowd.text):
             self._session.sent(position)
         else:
-            self._wrote(position, outlet)
+            self._session.wrote(position, outlet)
 
     def tombstone(self, feed: Feed, gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
         reason = gap.reason.value
         if first and gap.reason is not GapReason.RECREATED:
             reason = "from_seq_too_old"
         data = sse.tombstone_data(feed.topic.name, gap, reason, earliest_seq, head_seq)
-        position = self._tell(feed)
+        position = self._session.tell(feed.topic.name, feed.topic.topic_id, feed.cursor)
         self._write_positioned(sse.event(b"tombstone", data, self._session.event_id()), position)
 
     def caught_up(self, feed: Feed, head_seq: int) -> None:
         data = b'{"topic":"%b","head_seq":%d}' % (feed.topic.name.encode(), head_seq)
-        position = self._tell(feed)
+        position = self._session.tell(feed.topic.name, feed.topic.topic_id, feed.cursor)
         self._write_positioned(sse.event(b"caught-up", data, self._session.event_id()), position)
 
     def topic_deleted(self, feed: Feed, head_seq: int) -> None:
-        self._tell_deleted(feed.topic.name, head_seq)
+        self.write(sse.topic_deleted(feed.topic.name, head_seq, self._session.event_id()))
 
     def failed(self, feed: Feed, error: TopicsError) -> None:
         self.fail(500, error.message, topics=[feed.topic.name])
@@ -138,7 +137,7 @@ class WatchStream(EventStream):
     def _subscribe(self, name: str, position: Position) -> None:
         topic = self._engine.find_topic(name)
         if topic is None:
-            self._tell_deleted(name, position.cursor)
+            self.write(sse.topic_deleted(name, position.cursor, self._session.event_id()))
             return
         # The session takes up the new topic only when its tombstone has left.
         recreated = topic.topic_id != position.topic_id
@@ -146,24 +145,10 @@ class WatchStream(EventStream):
         read = options.read._replace(line_bytes=sse.LINE_BYTES)
         self._subscriber.add(Feed(topic, position.cursor, read, strong=options.strong, recreated=recreated))
 
-    def _tell_deleted(self, name: str, head_seq: int) -> None:
-        data = b'{"topic":"%b","head_seq":%d,"reason":"deleted"}' % (name.encode(), head_seq)
-        self.write(sse.event(b"topic-deleted", data, self._session.event_id()))
-
-    def _tell(self, feed: Feed) -> Position:
-        """Notes the position of the feed, for the id of the next event."""
-        position = self._session.positions[feed.topic.name]
-        position.tell(feed.topic.topic_id, feed.cursor)
-        return position
-
     def _write_positioned(self, text: bytes, position: Position) -> None:
         """Writes an event. When it has left, the session moves to the event's position."""
         outlet = self._outlet
         if outlet is None:
             return
         self.write(text)
-        self._wrote(position, outlet)
-
-    def _wrote(self, position: Position, outlet: Outlet) -> None:
-        if self._session.wrote(position, outlet.written_bytes) >= limits.POSITIONS_UNSETTLED_MIN:
-            self._session.settle(outlet.left_bytes)
+        self._session.wrote(position, outlet)

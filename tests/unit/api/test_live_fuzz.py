@@ -54,10 +54,6 @@ class FakeChannel:
         assert not self.closed
         self.sent += data
 
-    @property
-    def idle(self) -> bool:
-        return self.writable and not self.closed
-
     def send(self, data: bytes) -> bool:
         self.write(data)
         return self.writable
