@@ -16,7 +16,11 @@ class DirectoryInUse(StorageError):
 
     def __init__(self, path: str, holder: str = "") -> None:
         by = f" by process {holder}" if holder else ""
-        super().__init__(f"{path} is locked{by}: the directory is in use", path=path, holder=holder)
+        super().__init__(
+            f"{path} is locked{by}: the directory is in use; stop that process, or name another directory",
+            path=path,
+            holder=holder,
+        )
         self.path = path
         self.holder = holder
 
