@@ -24,7 +24,7 @@ END = "--- end of the command"
 INTERRUPTED = "^C"
 COMMAND_S_MAX = 120.0
 POLL_S = 0.05
-SHIM = '#!/bin/sh\nexec "{python}" -m topics.cli.main "$@"\n'
+COMMANDS = {"topics": '"{python}" -m topics.cli.main', "python": '"{python}"'}
 ADDRESS = re.compile(r"(http://)?(localhost|127\.0\.0\.1):4000")
 # Where a document's server keeps its data and its backups. The test has both elsewhere.
 DATA, BACKUPS = "/var/lib/topics", "/backups"
@@ -74,11 +74,13 @@ class Shell:
     def __init__(self, directory: Path, url: str, stop_server: Callable[[], None]) -> None:
         tools = directory / "bin"
         tools.mkdir()
-        (tools / "topics").write_text(SHIM.format(python=sys.executable))
-        (tools / "topics").chmod(0o755)
+        for name, command in COMMANDS.items():
+            (tools / name).write_text(f'#!/bin/sh\nexec {command.format(python=sys.executable)} "$@"\n')
+            (tools / name).chmod(0o755)
         (tools / ".curlrc").write_text("silent\nshow-error\n")
         (directory / "work").mkdir()
-        (directory / "work" / "src").symlink_to(ROOT / "src")  # as in a checkout, for `--against-checkout .`
+        for folder in ("examples", "src"):  # as in a checkout
+            (directory / "work" / folder).symlink_to(ROOT / folder)
         self._url = url
         self._stop_server = stop_server
         self._places = {DATA: str(directory / "data"), BACKUPS: str(directory / "backups")}

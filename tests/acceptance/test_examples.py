@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -43,6 +44,27 @@ def ran(running: RunningServer, script: str, *arguments: str, code: int = 0) -> 
     return out
 
 
+def commands_of_the_readme(running: RunningServer, folder: str) -> str:
+    """What the `topics` commands of a README print, run as they are there, in order."""
+    lines = (EXAMPLES / folder / "README.md").read_text().splitlines()
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("topics ")]
+    assert commands
+    printed = ""
+    for words in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "topics.cli.main", *words],
+            env={**os.environ, "TOPICS_URL": running.url},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, (words, done.stderr)
+        printed += done.stdout
+    return printed
+
+
 def test_every_example_is_a_folder_with_a_readme_in_the_list() -> None:
     listed = (EXAMPLES / "README.md").read_text()
     folders = [path for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"]
@@ -71,6 +93,7 @@ def test_pictures_are_resized_once_each_and_what_is_none_is_a_dead_letter(
         out, errors = worker.communicate(timeout=TIMEOUT_S)
     assert worker.returncode == 0, errors
     assert "acked=1" in out
+    assert broken in commands_of_the_readme(running, "image-resizing")
     assert Path(small).read_bytes().startswith(b"P6\n80 50\n255\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.ppm", "in.ppm", "out.ppm"]
 
@@ -124,6 +147,7 @@ def test_webhooks_are_tried_again_until_they_are_taken_and_given_up_in_the_end(r
         )
         assert giving_up.returncode == 0, giving_up.stderr
         assert [json.loads(bytes(each.data))["event"] for each in client.export("webhooks.dead")] == [{"order": 9}]
+        assert "moved 1 job from webhooks.dead back to webhooks" in commands_of_the_readme(running, "webhooks")
     hooks = [(identifier, body) for path, identifier, body in Receiver.seen if path == "/hook"]
     assert hooks == [("webhooks-1", {"order": 7})] * 3
     assert [body for path, _, body in Receiver.seen if path == "/gone"] == [{"order": 8}]

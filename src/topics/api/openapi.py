@@ -131,7 +131,7 @@ _WARNINGS = {
     "type": "array",
     "items": {"type": "string"},
     "maxItems": limits.WARNINGS_MAX,
-    "description": "Extension. Fields of the request that nobody knows; absent when there are none.",
+    "description": "Extension. Names the unknown fields of the request; absent if there are none.",
 }
 
 

@@ -1,6 +1,7 @@
 """What the OpenAPI document says of each operation besides its types: a tag, a description, an example.
 
-The examples with a target are one story in this order: a test sends them to a new server and compares the replies.
+The examples with a target are one story in this order: a test sends them to a server that has a queue `jobs` with
+jobs in it, and compares the replies (`tests/acceptance/test_operation_examples.py`).
 """
 
 from typing import Any, NamedTuple
@@ -162,7 +163,7 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("GET", "/v0/routers/{router}"): Text(
         "Routers",
-        "With how much it has copied and how far it is behind.",
+        "Also says how much it has copied, and how far behind it is.",
         "/v0/routers/orders-to-audit",
         None,
         _ROUTER | {"forwarded_total": 0, "lag": 0, "performance": _TOOK},
@@ -241,7 +242,10 @@ TEXTS: dict[tuple[str, str], Text] = {
         "Queues", "Jobs come as events, at most `max` at a time; ack and nack them as claimed ones."
     ),
     ("POST", "/v0/topics/{topic}/redrive"): Text(
-        "Queues", "Called on the topic of the dead letters, once the cause is fixed.", f"{_JOBS}-failed/redrive", {}
+        "Queues",
+        "Call it on the queue, not on the topic of its dead letters, once the cause is fixed.",
+        f"{_JOBS}/redrive",
+        {},
     ),
     ("POST", "/v0/topics/{topic}/delete/preview"): Text(
         "Records",

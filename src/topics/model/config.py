@@ -59,7 +59,7 @@ class TopicConfig(Struct, frozen=True):
 
 
 class TopicConfigPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fields somebody gave. A field that is not given keeps its value."""
+    """The fields that were given. A field that was not keeps its value."""
 
     type: TopicType | UnsetType = UNSET
     ttl_ms: Unsigned | UnsetType = UNSET

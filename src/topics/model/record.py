@@ -28,7 +28,7 @@ Delay = Annotated[
     Meta(
         ge=0,
         le=limits.JOB_DELAY_MS_MAX,
-        description="Extension. A job of a queue that is not to be claimed before this many milliseconds have passed.",
+        description="Extension. A job of a queue cannot be claimed before this many milliseconds have passed.",
     ),
 ]
 

@@ -60,7 +60,7 @@ class WatchRequest(ReadWishes, kw_only=True):
     topics: Annotated[dict[str, TopicStart], Meta(description="Topic to where it begins.")]
     heartbeat_ms: Annotated[Unsigned, Meta(description="Clamped to 1000..60000.")] = limits.HEARTBEAT_MS_DEFAULT
     consistency: Consistency = Consistency.EVENTUAL
-    cursor: Annotated[str | None, Meta(description="The id of an event: go on behind it, in the topics it names.")] = (
+    cursor: Annotated[str | None, Meta(description="The id of an event: go on after it, in the topics it names.")] = (
         None
     )
 

@@ -27,7 +27,7 @@ def check_u64(value: int | None, field: str) -> None:
 
 ReadEpoch = Annotated[
     Unsigned | None,
-    Meta(description="Extension. Of the topic that from_seq belongs to; if it is another one by now, that is told."),
+    Meta(description="Extension. The epoch of the topic that from_seq belongs to: tells if it was recreated."),
 ]
 
 
@@ -81,7 +81,7 @@ class DiffRequest(Struct, gc=False, forbid_unknown_fields=True):
 class PutCursorRequest(Struct, forbid_unknown_fields=True):
     """Remembers how far somebody has read."""
 
-    seq: Annotated[Unsigned, Meta(description="The last seq dealt with.")]
+    seq: Annotated[Unsigned, Meta(description="The last seq that was processed.")]
 
     def __post_init__(self) -> None:
         check_u64(self.seq, "seq")

@@ -50,7 +50,7 @@ class TopicState(Struct):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
-    epoch: Annotated[int, Meta(description="Extension. Another one for every topic, also of the same name.")]
+    epoch: Annotated[int, Meta(description="Extension. Unique to this topic, even if its name is reused.")]
     performance: Performance
     queue: QueueCounters | UnsetType = UNSET
 
@@ -65,7 +65,7 @@ class TopicSummary(Struct):
     effective_priority: int
     queue: Annotated[QueueCounters | UnsetType, Meta(description="Extension. Only of queues.")] = UNSET
     epoch: Annotated[
-        int | UnsetType, Meta(description="Extension. Another one for every topic, also of the same name.")
+        int | UnsetType, Meta(description="Extension. Unique to this topic, even if its name is reused.")
     ] = UNSET
     schema: Annotated[str | UnsetType, Meta(description="Extension. As configured; absent when unset.")] = UNSET
 
@@ -106,7 +106,7 @@ class RouterResponse(Struct, kw_only=True):
     allow_cycle: bool
     guarantee: str
     forwarded_total: int
-    lag: Annotated[int, Meta(description="Extension. Seqs of the source that are still to be dealt with.")]
+    lag: Annotated[int, Meta(description="Extension. Seqs of the source that it has not handled yet.")]
     performance: Performance
     stalled: Annotated[
         str | UnsetType,
@@ -145,7 +145,7 @@ class WriteResponse(Struct):
     performance: Performance
     seqs: Annotated[list[int] | UnsetType, Meta(description="Absent with return_seqs=false.")] = UNSET
     next_sequence: Annotated[
-        int | UnsetType, Meta(description="Extension. For a producer: where what it has not written yet begins.")
+        int | UnsetType, Meta(description="Extension. For a producer: the number it goes on with.")
     ] = UNSET
 
 

@@ -82,7 +82,7 @@ class BulkHandlers:
         "GET",
         f"{TOPIC}/producers/{{producer}}",
         Scope.READ,
-        "Extension: where what a producer has not written yet begins",
+        "Extension: the number a producer goes on with",
         {200: ProducerResponse},
         (400, 404),
     )
