@@ -187,6 +187,8 @@ class History:
             found = next((life for life in lives if life.topic_id == topic.topic_id), None)
             assert found is not None, f"{name}: topic {topic.topic_id} was never made"
             assert found.removed is None or not found.removed.acked, f"{name}: a deleted topic is back"
+            newer = [life for life in lives if life.topic_id > found.topic_id and life.created.acked]
+            assert not (found.failed and newer), f"{name}: a refused topic took the place of a newer one"
             for life in lives:
                 promised = life.created.is_durable and life.removed is None and not life.failed
                 assert life is found or not promised, f"{name}: topic {found.topic_id} hides topic {life.topic_id}"

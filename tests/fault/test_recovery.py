@@ -199,6 +199,28 @@ def test_a_topic_refused_by_a_failed_disk_does_not_hide_the_one_made_after_it() 
     assert len(list(again.engine.topics)) == len(again.engine.topics)
 
 
+@pytest.mark.parametrize(("refused_id", "next_id"), [(1, 4), (4, 5)], ids=["replayed-before", "replayed-after"])
+def test_a_topic_refused_by_a_failed_disk_does_not_come_when_the_one_made_after_it_has_gone(
+    refused_id: int, next_id: int
+) -> None:
+    disk = FakeDisk()
+    server = started(disk, wal_shards=3)
+    server.engine.state.next_id = refused_id
+    disk.fail_at(disk.mutating_calls + 2, errno.EIO)
+    with pytest.raises(StorageFailed):
+        server.put("t", {"durability": "fsync"})
+    server.engine.state.next_id = next_id
+    server.put("t", {"durability": "fsync"})
+    server.delete_topic("t")
+    disk = disk.crash_keep_all()
+    again = started(disk, wal_shards=3)
+    assert again.engine.find_topic("t") is None
+    again.put("t", {"durability": "fsync"})
+    again.write("t", 2)
+    once_more = started(disk.crash_keep_all(), wal_shards=3)
+    assert sorted(once_more.read_all("t").records) == [1, 2]
+
+
 # Checkpoints
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, convert
 
 from fault.history import OVERHEAD_BYTES, Configured, Deleted, History, Instance, Operation, Written
 from topics.engine.topic import Topic
-from topics.errors import StorageFailed
+from topics.errors import StorageFailed, StorageFull
 from topics.model.config import DEFAULT_CONFIG, Durability, TopicConfig, TopicConfigPatch, merge
 from topics.model.producer import Producer, hash_of, producer_key
 from topics.model.record import NewRecord
@@ -273,6 +273,11 @@ class Workload:
         failed_before = operation.shard is not None and operation.shard.failure is not None
         try:
             yield
+        except StorageFull:
+            if not self.disk_fails:
+                raise
+            life.failed = self.server.engine.topics.by_id(life.topic_id) is None
+            life.take_back(operation)
         except StorageFailed:
             if not self.disk_fails:
                 raise

@@ -8,14 +8,15 @@ from topics.engine.topic import Topic
 
 class Registry:
     """If two topics have the same name, it belongs to the one with the higher id: shards are replayed one after the
-    other, so a topic may still be there when its successor is created."""
+    other, so a topic may still be there when its successor is created, or come when its successor has gone."""
 
-    __slots__ = ("_by_id", "_names", "by_name")
+    __slots__ = ("_by_id", "_names", "_removed", "by_name")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}  # to look at
         self._by_id: dict[int, Topic] = {}
         self._names: list[str] = []
+        self._removed: dict[str, int] | None = {}  # while logs are replayed: by name, the highest id removed
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -30,11 +31,17 @@ class Registry:
         return self._by_id.get(topic_id)
 
     def replaced(self) -> list[Topic]:
-        """The topics whose name belongs to a newer one."""
-        return [topic for topic in self._by_id.values() if self.by_name[topic.name] is not topic]
+        """The topics whose name belongs to a newer one, or to none any more because a newer one had it last."""
+        return [topic for topic in self._by_id.values() if self.by_name.get(topic.name) is not topic]
+
+    def end_of_log(self) -> None:
+        """From now on things happen one after the other: nobody comes after its successor."""
+        self._removed = None
 
     def add(self, topic: Topic) -> None:
         self._by_id[topic.topic_id] = topic
+        if self._removed and self._removed.get(topic.name, 0) > topic.topic_id:
+            return
         other = self.by_name.get(topic.name)
         if other is None:
             insort(self._names, topic.name)
@@ -46,6 +53,8 @@ class Registry:
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
             del self._names[bisect_left(self._names, topic.name)]
+        if self._removed is not None:
+            self._removed[topic.name] = max(self._removed.get(topic.name, 0), topic.topic_id)
 
     def names_after(self, after: str, prefixes: tuple[str, ...]) -> Iterator[str]:
         return names_after(self._names, after, prefixes)

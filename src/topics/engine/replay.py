@@ -51,6 +51,7 @@ def _open_since(topic: Topic) -> int:
 
 def end_of_log(state: State) -> None:
     """Everything was folded: what comes next follows it."""
+    state.topics.end_of_log()
     for topic in state.topics:
         topic.assigned_seq, topic.assigned_ts = topic.log.head_seq, topic.log.last_ts
     for router in state.routers:

@@ -74,3 +74,26 @@ def test_of_two_topics_with_one_name_the_later_one_has_it_whichever_was_met_firs
     assert (registry.replaced(), list(registry.names_after("", ("",)))) == ([earlier], ["t"])
     registry.remove(earlier)
     assert (registry.get("t"), registry.by_id(1), registry.replaced()) == (later, None, [])
+
+
+def test_a_topic_that_comes_after_its_successor_has_gone_gets_no_name() -> None:
+    registry = Registry()
+    older, newer = (Topic("a", topic_id, DEFAULT_CONFIG, TopicLog()) for topic_id in (1, 2))
+    registry.add(newer)
+    registry.remove(newer)
+    registry.add(older)
+    assert registry.get("a") is None
+    assert list(registry.names_after("", ("",))) == []
+    assert registry.replaced() == [older]
+    registry.remove(older)
+    assert registry.replaced() == []
+
+
+def test_a_topic_whose_successor_has_gone_does_not_get_its_name_back() -> None:
+    registry = Registry()
+    older, newer = (Topic("a", topic_id, DEFAULT_CONFIG, TopicLog()) for topic_id in (1, 2))
+    registry.add(older)
+    registry.add(newer)
+    registry.remove(newer)
+    assert registry.get("a") is None
+    assert registry.replaced() == [older]
