@@ -44,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="topics-first-hour-") as directory:
         try:
-            spend_first_hour(Path(directory), () if options.all else ("-v", *DOCUMENT_TESTS))
+            spend_first_hour(Path(directory), () if options.all else ("-vv", *DOCUMENT_TESTS))
         except CommandFailed as problem:
             say(f"failed: {problem}")
             return 1

@@ -24,11 +24,17 @@ END = "--- end of the command"
 INTERRUPTED = "^C"
 COMMAND_S_MAX = 120.0
 POLL_S = 0.05
-COMMANDS = {"topics": '"{python}" -m topics.cli.main', "python": '"{python}"'}
+SQLITE = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])"
+COMMANDS = {
+    "topics": '"{python}" -m topics.cli.main',
+    "python": '"{python}"',
+    "sqlite3": f'"{{python}}" -c "{SQLITE}"',
+}
 ADDRESS = re.compile(r"(http://)?(localhost|127\.0\.0\.1):4000")
 # Where a document's server keeps its data and its backups. The test has both elsewhere.
 DATA, BACKUPS = "/var/lib/topics", "/backups"
 BENCHMARK = "topics bench "
+PROGRESS = re.compile(r"^(?:checking|copying|writing): .*\n", re.MULTILINE)
 STOP = "systemctl stop topics"
 # A benchmark prints other figures each time. Too few turns for a range have none.
 FIGURES = (
@@ -60,7 +66,8 @@ def _without_figures(text: str) -> str:
 
 
 def _ended(printed: str) -> str:
-    """curl leaves its last line open."""
+    """curl leaves its last line open. On a slow machine commands say how far they are; a terminal overwrites that."""
+    printed = PROGRESS.sub("", printed)
     return printed if not printed or printed.endswith("\n") else f"{printed}\n"
 
 
