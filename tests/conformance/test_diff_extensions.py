@@ -57,7 +57,7 @@ def test_a_loss_is_told_also_when_it_goes_beyond_to_seq(topic: Topic) -> None:
 
 def test_a_read_begins_at_a_time(topic: Topic) -> None:
     topic.fill(3)
-    time.sleep(0.01)
+    time.sleep(0.01)  # the next records are of a later millisecond
     topic.fill(3)
     times = {record["$seq"]: record["$ts"] for record in topic.diff()["records"]}
     assert times[4] > times[3]

@@ -306,7 +306,7 @@ class ChannelConnection(asyncio.Protocol):
         """Calls the owner. If it raises, it loses this connection, and nobody else is affected."""
         try:
             call(*arguments)
-        except Exception:
+        except Exception:  # our mistake in one owner: the connections of all others go on
             log.exception("the owner of a connection failed")
             self.abort()
 

@@ -431,7 +431,7 @@ class HttpProtocol(asyncio.Protocol):
                         self._intake.put_back(rest)
                 else:
                     break
-        except BaseException:
+        except BaseException:  # as in data_received
             self.abort()
             raise
         if self._state != OPEN:
@@ -515,7 +515,7 @@ def _declined(owner: ChannelOwner) -> bool:
     """Tells `owner` that it gets no connection, so that it gives back what it set aside. False if that failed."""
     try:
         owner.closed()
-    except Exception:
+    except Exception:  # our mistake in one owner: the connections of all others go on
         log.exception("the owner of a connection failed")
         return False
     return True

@@ -86,7 +86,7 @@ class Sessions:
                     case TopicDeleted():
                         topics.discard(happening.topic)
                         self.places.pop(happening.topic, None)
-        except Exception as error:
+        except Exception as error:  # of this task; whoever waits for its lines raises it
             await self._waiting.put(error)
 
     async def _join_later(self) -> None:
@@ -96,7 +96,7 @@ class Sessions:
                 new = await self._look_up() - self.places.keys()
                 self.places |= dict.fromkeys(new, 0)
                 await self._add(sorted(new))
-        except Exception as error:
+        except Exception as error:  # of this task; whoever waits for its lines raises it
             await self._waiting.put(error)
 
     async def _add(self, names: Iterable[str]) -> None:

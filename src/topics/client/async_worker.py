@@ -124,7 +124,7 @@ class AsyncWorker(WorkerShell[D]):
         error: BaseException | None = None
         try:
             await self._handle(job)
-        except Exception as raised:
+        except Exception as raised:  # whatever a handler raises gives its job back; other jobs go on
             error = raised
         if leases.remove(job):  # else the worker was stopped, and others have the job
             await self._working.settle(job, error)

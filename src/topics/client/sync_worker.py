@@ -114,12 +114,12 @@ class Worker(WorkerShell[D]):
             error: BaseException | None = None
             try:
                 self._handle(job)
-            except Exception as raised:
+            except Exception as raised:  # whatever a handler raises gives its job back; other jobs go on
                 error = raised
             if leases.remove(job):  # else the worker was stopped, and others have the job
                 try:
                     run(self._working.settle(job, error))
-                except BaseException as raised:
+                except BaseException as raised:  # nobody looks at this thread: `run` raises it
                     self._failure = raised
                     self.stop()
             self._free.release()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stub_checkout import make_checkout
 
 from topics.bench.command import add_arguments, run
 from topics.bench.comparison import Ratio, TargetResult, WorkloadResult, compare
@@ -19,7 +20,7 @@ from topics.bench.targets import Target, TargetKind, own_server
 from topics.bench.workload import Workload
 
 # As much of a server as a start needs: it says where it runs from.
-SERVER = """
+HANDLER = """
 import json, os
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -30,23 +31,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-server = HTTPServer(("127.0.0.1", 0), Handler)
-with open(os.environ["TOPICS_PORT_FILE"] + ".new", "w") as file:
-    file.write("127.0.0.1:%d" % server.server_port)
-os.rename(file.name, os.environ["TOPICS_PORT_FILE"])
-server.serve_forever()
 """
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    package = tmp_path / "older" / "src" / "topics" / "cli"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "main.py").write_text(SERVER)
-    return tmp_path / "older"
+    return make_checkout(tmp_path / "older", HANDLER)
 
 
 class FakeWorkload(Workload):

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from stub_checkout import make_checkout
 
 from topics.bench.own_process import sources_in
 from topics.bench.recovery_measurement import RecoveryMeasurement
 
 # As much of a server as the measurement needs. Like class `disk` at its slowest, it keeps records in memory until
 # something durable follows them: a change of their topic, or its own clean stop.
-SERVER = """
+HANDLER = """
 import json, os, signal, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
@@ -49,22 +50,12 @@ def stop(*_):
     sys.exit(0)
 
 signal.signal(signal.SIGTERM, stop)
-server = HTTPServer(("127.0.0.1", 0), Handler)
-with open(os.environ["TOPICS_PORT_FILE"] + ".new", "w") as file:
-    file.write("127.0.0.1:%d" % server.server_port)
-os.rename(file.name, os.environ["TOPICS_PORT_FILE"])
-server.serve_forever()
 """
 
 
 @pytest.fixture
 def slow_disk(tmp_path: Path) -> Path:
-    package = tmp_path / "slow" / "src" / "topics" / "cli"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "main.py").write_text(SERVER)
-    return sources_in(tmp_path / "slow")
+    return sources_in(make_checkout(tmp_path / "slow", HANDLER))
 
 
 def test_what_was_written_is_durable_before_the_server_is_killed(slow_disk: Path) -> None:

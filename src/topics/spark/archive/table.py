@@ -206,7 +206,7 @@ class ArchiveTable:
                 for directory in directories:
                     _sync(directory)
             yield [entry.file for entry in written]
-        except Exception:
+        except Exception:  # Ctrl-C is like a kill: `vacuum` removes what it leaves
             committed = {file.path for file in load(self.root).files}
             for entry in written:
                 if entry.file.path not in committed:
@@ -297,7 +297,7 @@ def room(root: str) -> Iterator[None]:
     """Turns every error that means a full disk into `TargetDiskFull`."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # Spark, Delta and Arrow each have an error of their own for it
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
         if full or NO_SPACE.search(str(error)):
             raise TargetDiskFull(root) from error

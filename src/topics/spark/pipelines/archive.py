@@ -288,7 +288,7 @@ class _Run:
         frame = records.select("topic", date_of(F.col("ts")).alias("date"), *RECORD_NAMES, *typed(columns))
         try:
             archive_files.write_round(frame, round_dir)
-        except Exception as error:
+        except Exception as error:  # Spark says what went wrong only in the text of its errors
             unfit = unfit_of(error, columns)
             if unfit is not None:
                 raise unfit from None
