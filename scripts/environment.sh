@@ -15,10 +15,14 @@ find_python() {
     return 1
 }
 
-debian_package() {
+# One at a time: tests install packages while pip installs others, and making .venv may need one too.
+debian_package() { # usage: debian_package <names>
     [ -z "${NO_INSTALL:-}" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || return 1
-    say "installing Debian's $1"
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$1"; } >/dev/null 2>&1
+    say "installing Debian's $*"
+    (
+        flock 9
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"
+    ) 9>"${TMPDIR:-/tmp}/topics-packages.lock" >/dev/null 2>&1
 }
 
 make_venv() {
@@ -38,7 +42,7 @@ java_for_spark() {
 # nginx as the guide to security sets it up. Without it, the tests of TLS are skipped and say so.
 proxy_for_tls() {
     has_proxy && return 0
-    debian_package nginx-light && debian_package openssl && return 0
+    debian_package nginx-light openssl && return 0
     say "there is no nginx, so the tests of TLS are skipped. On Debian or Ubuntu: apt-get install nginx-light"
 }
 

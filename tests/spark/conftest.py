@@ -1,6 +1,7 @@
 """One Spark session and one server process for the whole directory; every test has topics of its own."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from pyspark.sql import SparkSession
 from conformance.client import Topic
 from spark.readings import Batches
 from spark.server import RestartableServer
-from spark.settings import LOG_SETTINGS, MASTER, SESSION_SETTINGS
+from spark.settings import LIGHT_JVM_FOR_ALL, LOG_SETTINGS, MASTER, SESSION_SETTINGS
 from topics.spark.session import has_java, local_session
 
 NewSession = Callable[[str], SparkSession]
 
 _numbers = itertools.count(1)
+
+os.environ.update(LIGHT_JVM_FOR_ALL)
 
 
 @pytest.fixture(scope="session")

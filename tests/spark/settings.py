@@ -7,6 +7,11 @@ TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" does so with all of them.
 
 import os
 
+# A short life on few cores: compile lightly, collect simply.
+LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# For sessions a test starts in a process of its own too, as a user does, without settings.
+LIGHT_JVM_FOR_ALL = {"SPARK_SUBMIT_OPTS": LIGHT_JVM, "SPARK_LAUNCHER_OPTS": LIGHT_JVM}
+
 CLUSTER = "local-cluster[2,1,1024]"
 MASTER = os.environ.get("TOPICS_TEST_SPARK_MASTER", "local[2]")
 
@@ -22,9 +27,8 @@ SESSION_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # A short life on few cores: compile lightly, collect simply.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": LIGHT_JVM,
+    "spark.executor.extraJavaOptions": LIGHT_JVM,
 }
 
 LOG_SETTINGS = """

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
 from conformance.client import Topic, eventually, success
-from spark.readings import gaps, history, read, seqs
+from spark.readings import gaps, history, read, seqs, until
 from spark.server import RestartableServer
 
 
@@ -123,7 +123,7 @@ def test_a_loss_within_a_partition_of_its_own_is_told_by_each(
 ) -> None:
     topic.configure(ttl_ms=1)
     topic.fill(20)
-    time.sleep(0.05)
+    until(lambda: topic.state()["count"] == 0)
     topic.configure(ttl_ms=0)
     topic.fill(10)
     frame = read(
@@ -183,7 +183,7 @@ def test_offsets_are_inclusive_at_the_start_and_exclusive_at_the_end(
 
 def test_times_bound_a_read(spark: SparkSession, server: RestartableServer, topic: Topic) -> None:
     topic.fill(5)
-    time.sleep(0.02)
+    time.sleep(0.02)  # the next records are of a later millisecond
     first_of_middle = topic.fill(5)["first_seq"]
     time.sleep(0.02)
     topic.fill(5)
