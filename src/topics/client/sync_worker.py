@@ -1,6 +1,5 @@
 """The blocking worker: threads that run the handler, one that claims, and one that keeps leases alive."""
 
-import asyncio
 import inspect
 import queue
 import signal
@@ -128,6 +127,8 @@ class Worker(WorkerShell[D]):
         assert self._handler is not None
         result: Any = self._handler(job)
         if inspect.iscoroutine(result):
+            import asyncio  # noqa: PLC0415 - a third of what importing the client costs, and few handlers need it
+
             asyncio.run(result)
 
 

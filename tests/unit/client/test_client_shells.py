@@ -48,3 +48,9 @@ def test_what_the_package_offers_is_found_under_its_name() -> None:
 def test_importing_the_package_imports_nothing_of_it_but_its_version() -> None:
     script = "import sys, topics; print([name for name in sys.modules if name.startswith('topics.')])"
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "['topics.version']\n"
+
+
+def test_the_blocking_client_does_without_asyncio() -> None:
+    """Spark imports it in every one of its many Python processes."""
+    script = "import sys; from topics import Client; print('asyncio' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "False\n"
