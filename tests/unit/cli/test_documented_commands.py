@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 SHELL = ("sh", "bash", "")  # those of kind `console` are all run, and some show what is refused
 SETTING = re.compile(r"\w+=.*", re.DOTALL)
+NAME = re.compile(r"[a-z-]")
 BETWEEN_COMMANDS = {"|", "||", "&", "&&", ";", "(", ")"}
 LEFT_OUT = re.compile(r"…|\[")  # of a synopsis
 
@@ -46,7 +47,7 @@ def commands_of(line: str) -> Iterator[list[str]]:
             del command[0]
         if redirected := [at for at, word in enumerate(command) if re.fullmatch(r"[<>]+", word)]:
             del command[redirected[0] :]
-        if command[:1] == ["topics"]:
+        if command[:1] == ["topics"] and NAME.match(" ".join(command[1:2])):  # a row of a table has a figure there
             yield command[1:]
 
 
@@ -86,6 +87,10 @@ A=1 topics serve  # topics serve
 topics ls && topics \\
   top
 topics tail [-f] …
+```
+```
+  topics / checkout = 1.0
+  topics  30 977
 ```
 ```json
 topics rm
