@@ -266,6 +266,9 @@ SPARK_INFERRED_RECORDS_MAX = 1000
 SPARK_INFERRED_BYTES_MAX = 16 * MIB
 SPARK_LISTED_NAMES_MAX = 64  # topics asked for at once
 EXPORT_FILE_RECORDS_MAX = 1_000_000
+PIPELINE_REPORTS_MAX = 100_000  # events kept in topics:pipelines
+PIPELINE_FRAME_SEQS_MAX = 1_000_000  # what a function of the user's own gets at once
+PIPELINE_EVERY_MS_MIN = 1000  # between two runs of a job
 
 # Memory blocks of a topic's log (the unit of reclaim)
 SEGMENT_EVENTS_MAX = 10_000

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,8 @@ JOBS = {
     "replay": "topics.cli.pipeline_replay",
     "forget": "topics.cli.pipeline_forget",
     "audit": "topics.cli.pipeline_audit",
+    "up": "topics.cli.pipeline_up",
+    "status": "topics.cli.pipeline_status",
 }
 
 FAILED = 2
@@ -64,12 +66,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "killed leaves its last good state; the same command goes on from there.",
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    for name, module in JOBS.items():
-        job: PipelineJob = import_module(module).JOB
+    known: dict[str, PipelineJob] = {name: import_module(module).JOB for name, module in JOBS.items()}
+    for name, job in known.items():
         job_parser = jobs.add_parser(name, help=job.help, description=job.description)
         job.add_arguments(job_parser)
         add_common_arguments(job_parser, job)
-        job_parser.set_defaults(run=run, pipeline_job=job, error_status=FAILED)
+        job_parser.set_defaults(run=run, pipeline_job=job, pipeline_jobs=known, error_status=FAILED)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser, job: PipelineJob) -> None:
@@ -92,7 +94,7 @@ def add_common_arguments(parser: argparse.ArgumentParser, job: PipelineJob) -> N
 def run(args: argparse.Namespace) -> int:
     job: PipelineJob = args.pipeline_job
     common = Common(args.url or url_default(), args.api_key, args.master, settings_of(args.conf), args.checkpoint)
-    require_spark()
+    require_spark(java=job.needs_java)
     spec = job.spec(args, common)
     if job.writes is not None:
         print(f"topics: {args.job} writes to {job.writes(spec)}", file=sys.stderr, flush=True)
@@ -121,13 +123,13 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def require_spark() -> None:
+def require_spark(*, java: bool = True) -> None:
     """Raises `SparkMissing` or `JavaMissing`, each with how to install it."""
     if any(find_spec(package) is None for package in ("pyspark", "pyarrow", "pandas", "deltalake")):
         raise SparkMissing
     from topics.spark.session import JAVA_ADVICE, has_java  # noqa: PLC0415
 
-    if not has_java():
+    if java and not has_java():
         raise JavaMissing(JAVA_ADVICE)
 
 
@@ -137,7 +139,7 @@ def _run_job(job: PipelineJob, spec: object, common: Common, name: str) -> Any:
     progress = Shown(sys.stderr)
     # Spark makes a directory for tables where it is started, also when there are none.
     with tempfile.TemporaryDirectory(prefix="topics-spark-", ignore_cleanup_errors=True) as scratch:
-        session = _session(common, name, scratch) if job.needs_session else None
+        session = _session(common, name, scratch, job.settings) if job.needs_session else None
         try:
             return job.run(session, spec, progress)  # type: ignore[arg-type]  # as the job said
         except TopicsError:
@@ -151,13 +153,13 @@ def _run_job(job: PipelineJob, spec: object, common: Common, name: str) -> Any:
                 session.stop()
 
 
-def _session(common: Common, name: str, scratch: str) -> "SparkSession":
+def _session(common: Common, name: str, scratch: str, of_job: Mapping[str, str]) -> "SparkSession":
     from topics.spark.session import local_session  # noqa: PLC0415
 
     # Spark's bridge to Java complains to the root logger about what Ctrl-C broke off; that is no news.
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("topics").addHandler(logging.StreamHandler())
-    settings = SETTINGS | {"spark.sql.warehouse.dir": scratch} | dict(common.settings)
+    settings = SETTINGS | {"spark.sql.warehouse.dir": scratch} | dict(of_job) | dict(common.settings)
     with quiet_start():
         return local_session(f"topics {name}", master=common.master, settings=settings)
 

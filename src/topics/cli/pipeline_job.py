@@ -6,7 +6,7 @@ what they need themselves.
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -42,7 +42,8 @@ class PipelineJob:
     a `TopicsError` that says what to do. `run` does the job and returns a summary; `render` is the summary for people,
     `status` the exit status it stands for. `writes`: where a job that changes something does it, told before it begins.
     `takes_url`, `takes_checkpoint`: whether `--url` and `--checkpoint` mean something to it. `needs_session` is
-    False for jobs that start no Spark session of their own: they get None."""
+    False for jobs that start no Spark session of their own: they get None. `needs_java`: whether anything of it runs
+    on Spark at all. `settings`: those of Spark it needs."""
 
     help: str
     description: str
@@ -55,3 +56,5 @@ class PipelineJob:
     takes_url: bool = False
     takes_checkpoint: bool = False
     needs_session: bool = True
+    needs_java: bool = True
+    settings: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 // What pipelines run and ran, as they tell it in the topic `topics:pipelines`.
 
 import { card, empty, failed, h, show } from "./dom.js";
-import { ago, count, duration, parseExactly, plainText, preview, rate } from "./format.js";
+import { ago, count, parseExactly, plainText, preview, rate } from "./format.js";
 import { postForText, topicPath } from "./api.js";
 import { feed, onFeed } from "./feed.js";
 import { plainTable } from "./table.js";
@@ -23,7 +23,7 @@ export function pipelinesPage() {
     const topic = feed.byName.get(TOPIC);
     if (!feed.server || asking || stopped) return;
     if (!topic) {
-      show(place, empty("No pipeline has told of itself yet.", "Pipelines report to the topic ", h("code", {}, TOPIC), " when they run: ", h("code", {}, "topics pipeline run …"), "."));
+      show(place, empty("No pipeline has told of itself yet.", "Pipelines report to the topic ", h("code", {}, TOPIC), " when they run: ", h("code", {}, "topics pipeline up pipelines.toml"), "."));
       return;
     }
     if (next === null || epoch !== topic.epoch) { next = Math.max(0, topic.head_seq - KEPT); records = []; epoch = topic.epoch; }
@@ -43,20 +43,21 @@ export function pipelinesPage() {
     const last = new Map();
     for (const record of records) {
       const data = record.data && typeof record.data === "object" ? record.data : {};
-      const name = String(data.pipeline ?? data.name ?? data.job ?? record.$tag ?? "unnamed");
+      const name = String(data.pipeline ?? record.$tag ?? "unnamed");
       const known = last.get(name) ?? {};
       last.delete(name);
-      last.set(name, { ...known, ...data, ts: record.$ts });
+      // What a run found stays until the next one ends; an error does not outlive it.
+      last.set(name, { ...known, error: undefined, ...data, ts: record.$ts });
     }
-    const audits = records.filter((record) => record.data?.audit || record.data?.event === "audit" || record.data?.kind === "audit").slice(-20).reverse();
+    const audits = records.filter((record) => record.data?.audit).slice(-20).reverse();
     const rows = [...last].reverse();
     show(place, rows.length === 0 ? empty("Nothing is reported yet.") : card("Pipelines", plainTable("Pipelines", ["Pipeline", "State", "Lag", "Rows/s", "Last error", "Told"], rows.map(([name, one]) => {
-      const state = String(one.state ?? one.status ?? one.event ?? "–");
-      return [plainText(name), h("span", { class: `tag ${/fail|error/i.test(state) ? "lost-tag" : ""}` }, plainText(state)), lag(one), figure(one.rows_per_second ?? one.rows_per_s, rate),
+      const state = String(one.state ?? "–");
+      return [plainText(name), h("span", { class: `tag ${/fail|error/i.test(state) ? "lost-tag" : ""}` }, plainText(state)), figure(one.lag, count), figure(one.rows_per_s, rate),
         one.error ? h("span", { class: "bad-text" }, plainText(typeof one.error === "string" ? one.error : preview(one.error))) : h("span", { class: "dim" }, "none"), ago(one.ts, feed.at)];
     }), ["name", "", "number", "number", "", ""])),
     audits.length > 0 && card("Audits", h("p", { class: "dim" }, "An audit holds when read + deleted + lost = head."), plainTable("Audits", ["When", "Topic", "Read", "Deleted", "Lost", "Head", ""], audits.map((record) => {
-      const audit = typeof record.data.audit === "object" ? record.data.audit : record.data;
+      const audit = record.data.audit;
       const holds = Number(audit.read) + Number(audit.deleted) + Number(audit.lost) === Number(audit.head);
       return [ago(record.$ts, feed.at), plainText(String(audit.topic ?? "–")), figure(audit.read, count), figure(audit.deleted, count), figure(audit.lost, count), figure(audit.head, count),
         h("span", { class: holds ? "good-text" : "bad-text" }, holds ? "holds" : "does not add up")];
@@ -72,9 +73,4 @@ export function pipelinesPage() {
 
 function figure(value, as) {
   return typeof value === "number" ? as(value) : value === undefined || value === null ? "–" : preview(value, 40);
-}
-
-function lag(one) {
-  if (typeof one.lag_ms === "number") return duration(one.lag_ms);
-  return figure(one.lag, count);
 }

@@ -15,7 +15,10 @@ class NotAnArchive(PipelineError):
     """There is no table in the directory. Name one that `topics pipeline archive` has written."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"{directory} is no archive: it has no table; name a directory that archive has written")
+        super().__init__(
+            f"{directory} is no archive: it has no table; name a directory that archive has written",
+            directory=directory,
+        )
 
 
 class OldArchive(PipelineError):

@@ -36,6 +36,20 @@ class Silent:
     def end(self) -> None: ...
 
 
+class Lag(Silent):
+    """Remembers how much waited when it was told last."""
+
+    def __init__(self) -> None:
+        self.lag: int | None = None
+
+    def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None:
+        if rows == 0:
+            self.lag = 0
+
+    def advance(self, rows: int, lag: int | None = None) -> None:
+        self.lag = lag
+
+
 class Shown:
     """For people: rows, rows a second, lag, and a bar where the end is known. The last state is always shown."""
 

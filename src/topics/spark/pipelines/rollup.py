@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from topics.spark.errors import PipelineError
 from topics.spark.pipelines.late_records import LateRecords
 from topics.spark.pipelines.progress import Progress
+from topics.spark.pipelines.query_start import start_query
 from topics.spark.pipelines.rollup_frames import aggregated_paths, events, results, stream_options
 from topics.spark.pipelines.rollup_place import Place, read_place, write_place
 from topics.spark.pipelines.rollup_sinks import DirectorySink, TopicSink
@@ -42,7 +43,7 @@ class CheckpointOfAnother(PipelineError):
 
 
 class CheckpointInUse(PipelineError):
-    """Another process is running this roll-up. Wait for it, or stop it."""
+    """Another process is running this roll-up, or these pipelines. Wait for it, or stop it."""
 
     def __init__(self, path: str, holder: str) -> None:
         by = f" by process {holder}" if holder else ""
@@ -69,13 +70,13 @@ class RollupSummary(Struct, frozen=True):
 def rollup(spark: SparkSession, spec: RollupSpec, progress: Progress) -> RollupSummary:
     """Runs until everything there is now has been read, or, with `follow`, until it is stopped."""
     check(spec)
-    with _alone(spec.checkpoint):
+    with alone(spec.checkpoint):
         check_checkpoint(spec)
         return _Run(spark, spec, progress).until_done()
 
 
 @contextmanager
-def _alone(checkpoint: str) -> Iterator[None]:
+def alone(checkpoint: str) -> Iterator[None]:
     """One run at a time: two would write the same batches."""
     disk = RealDisk()
     disk.make_dir(checkpoint)
@@ -164,7 +165,7 @@ class _Run:
         before = self._spark.conf.get(SHUFFLE_PARTITIONS) or ""
         self._spark.conf.set(SHUFFLE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
         try:
-            return writer.start()
+            return start_query(writer)
         finally:
             self._spark.conf.set(SHUFFLE_PARTITIONS, before)
 
