@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from topics.spark.pipelines.forget import ForgetSpec, ForgetSummary
@@ -42,9 +43,8 @@ def render(summary: "ForgetSummary") -> str:
         f"{summary.head_seq:,}"
     ]
     if summary.archive is not None:
-        lines.append(
-            f"{summary.archive}: {summary.forgotten:,} of them removed, {summary.files_rewritten:,} files written anew"
-        )
+        files = counted(summary.files_rewritten, "file")
+        lines.append(f"{summary.archive}: {summary.forgotten:,} of them removed, {files} written anew")
     lines += [f"still on disk: {place}" for place in summary.still_on_disk]
     lines += [f"not touched: {place}" for place in summary.untouched]
     return "\n".join(lines)

@@ -69,6 +69,7 @@ class QuerySummary(Struct, frozen=True):
 def query(spark: SparkSession, spec: QuerySpec, progress: Progress) -> QuerySummary:
     # PySpark reports what it raises as a line of JSON, too.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    spark = spark.newSession()  # its views are the query's, not the caller's
     views = names_of_views(topics_of(spec))
     losses: list[LostBefore] = []
     if spec.server is not None:
