@@ -21,8 +21,9 @@ debian_package() { # usage: debian_package <names>
     say "installing Debian's $*"
     (
         flock 9
-        apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"
-    ) 9>"${TMPDIR:-/tmp}/topics-packages.lock" >/dev/null 2>&1
+        [ -n "${lists_are_new:-}" ] || apt-get update -qq || exit
+        apt-get install -y -qq --no-install-recommends "$@"
+    ) 9>"${TMPDIR:-/tmp}/topics-packages.lock" >/dev/null 2>&1 && lists_are_new=1
 }
 
 make_venv() {
