@@ -26,15 +26,18 @@ def command_environment(directory: Path, settings: dict[str, str]) -> dict[str, 
 class ServerProcess:
     """A running server. `api` talks to it without a key."""
 
+    program: tuple[str, ...] = ("-m", "topics.cli.main")
+    stdin = subprocess.DEVNULL
+
     def __init__(self, directory: Path, settings: dict[str, str]) -> None:
         self.log_path = directory / "log"
         self._address_file = directory / "address"
         self._address_file.unlink(missing_ok=True)  # of a server that was killed
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "serve"],
+                [sys.executable, *self.program, "serve"],
                 env=command_environment(directory, settings),
-                stdin=subprocess.DEVNULL,
+                stdin=self.stdin,
                 stdout=log,
                 stderr=log,
             )

@@ -259,6 +259,43 @@ def test_a_checkpoint_that_fails_at_any_call_is_made_up_for_by_the_next() -> Non
             assert started(survivor, cold_dir="/cold").read_all("t") == expected, call
 
 
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.EMFILE])
+def test_a_checkpoint_that_cannot_read_a_file_is_made_up_for_by_the_next(error_number: int) -> None:
+    """Files it looks into, maps, opens or asks for: to move them, to set delete bytes, to fold."""
+    call = 0
+    while True:
+        call += 1
+        disk = FakeDisk()
+        server = started(disk, cold_dir="/cold", hot_retain_segments=1)
+        server.put("t", {"durability": "fsync"})
+        server.write("t", tagged(*"abcabc"))
+        server.checkpoint()
+        server.write("t", tagged(*"abcabcabc"))
+        server.delete_records("t", match="a")
+        server.checkpoint()
+        server.write("t", tagged(*"abcabcabc"))
+        server.write("t", 2)
+        server.put("gone", {})
+        server.delete_topic("gone")
+        calls = disk.reading_calls
+        disk.reading_faults[calls + call] = error_number
+        server.checkpoint()
+        if disk.reading_calls < calls + call:
+            assert call > 10  # so many are there
+            return
+        assert server.journal.failure is None
+        expected = server.read_all("t")
+        for survivor in (disk.crash_keep_all(), disk.crash_drop_all(), disk.crash(call)):
+            assert started(survivor, cold_dir="/cold").read_all("t") == expected, call
+        server.write("t", 1)  # behind those of the open block that it has saved
+        server.delete_records("t", match="b")
+        expected = server.read_all("t")
+        for _ in range(3):
+            assert server.checkpoint(), call
+            for survivor in (disk.crash_keep_all(), disk.crash_drop_all(), disk.crash(call)):
+                assert started(survivor, cold_dir="/cold").read_all("t") == expected, call
+
+
 def test_a_configuration_that_came_and_went_while_a_checkpoint_ran_takes_nothing_after_a_crash() -> None:
     disk = FakeDisk()
     server = started(disk)

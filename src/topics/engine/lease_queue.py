@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
 
+from topics.engine.journal import Busy
+
 NO_CONNECTION = 0
 _HEAP_SLACK = 64
 
@@ -187,7 +189,7 @@ class LeaseQueue:
     def choose(self, count: int, live_from: Callable[[int, int], Sequence[int]]) -> list[int]:
         """Up to `count` claimable jobs: those to be reclaimed first, in the order of their seqs, then fresh ones.
 
-        `live_from` gives the first live jobs from a seq on, so many of them. Hands out nothing yet.
+        `live_from` gives the next live jobs from a seq on, so many at most; none at the end. Hands out nothing yet.
         """
         chosen: list[int] = []
         while self._reclaim_heap and len(chosen) < count:
@@ -199,7 +201,15 @@ class LeaseQueue:
         deliveries, delayed, leaving, reclaimable = self.deliveries, self.delayed, self.leaving, self.reclaimable
         seq = self.claim_cursor
         all_passed = True
-        while len(chosen) < count and (found := live_from(seq, count - len(chosen))):
+        while len(chosen) < count:
+            try:
+                found = live_from(seq, count - len(chosen))
+            except Busy:
+                if not chosen:
+                    raise
+                break  # those are to be had now; the others may be of more segments than fit in memory
+            if not found:
+                break
             seq = found[-1] + 1
             fresh = [job for job in found if job not in deliveries]
             if delayed or leaving or reclaimable:

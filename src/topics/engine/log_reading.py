@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from topics import limits
+from topics.engine.block import AnyBlock
 from topics.engine.delete_plan import DeletePlan
 from topics.engine.topic_log import UNREADABLE, TopicLog
 from topics.model.gap import Gap, GapReason
@@ -82,6 +83,8 @@ def read(log: TopicLog, from_seq: int, options: ReadOptions) -> ReadBatch:
     index = bisect_right(log.block_starts, next_seq) - 1
     while 0 <= index < len(log.blocks) and next_seq <= end_seq and window and budget > 0:
         block = log.blocks[index]
+        if scanned and not block.ready:
+            break  # it is for the next read to fetch: not all of a long way need fit in memory at once
         block.prepare()
         cold_count += block.cold
         start = max(next_seq - block.first_seq, 0)
@@ -176,19 +179,17 @@ def cursor_at(log: TopicLog, ts: int) -> int:
 
 
 def live_from(log: TopicLog, seq: int, count: int) -> list[int]:
-    """The first `count` live records from `seq` on, fewer where there are no more."""
+    """The first live records from `seq` on, all from one block, `count` at most; none when there are no more."""
     seq = max(seq, log.earliest_seq)
-    found: list[int] = []
     for index in range(max(bisect_right(log.block_starts, seq) - 1, 0), len(log.blocks)):
         block = log.blocks[index]
         start = max(seq - block.first_seq, 0)
         if block.live_count and start < len(block):
             block.prepare()
-            positions, _ = block.window(start, count - len(found))
-            found += [block.first_seq + position for position in positions]
-            if len(found) == count:
-                break
-    return found
+            positions, _ = block.window(start, count)
+            if positions:
+                return [block.first_seq + position for position in positions]
+    return []
 
 
 def live_below(log: TopicLog, seq: int) -> Iterator[int]:
@@ -239,26 +240,24 @@ def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -
     stops before the cold tier, at hand or not: what is taken there is an operation of its own. With it, it may
     raise `Busy`."""
     count, size, through_seq = log.count, log.bytes, 0
+    last_whole: AnyBlock | None = None  # only where it ends does a block have to be looked into
     for block in log.blocks:
         if not ((records_max and count > records_max) or (bytes_max and size > bytes_max)):
             break
-        if block.cold:
-            if not cold:
-                break
-            block.prepare()
+        if block.cold and not cold:
+            break
         if not block.live_count:
             continue
         # The last live record of this block would go too: then all of them, at once.
         if (records_max and count - block.live_count >= records_max) or (
             bytes_max and size - block.live_bytes >= bytes_max
         ):
-            try:
-                through_seq = block.first_seq + block.last_live()
-            except UNREADABLE:
-                through_seq = block.last_seq
+            last_whole = block
             count -= block.live_count
             size -= block.live_bytes
             continue
+        last_whole = None
+        block.prepare()
         position = max(log.earliest_seq - block.first_seq, 0)
         with suppress(*UNREADABLE):  # it goes as a whole, later
             while (records_max and count > records_max) or (bytes_max and size > bytes_max):
@@ -269,7 +268,18 @@ def beyond_cap(log: TopicLog, records_max: int, bytes_max: int, *, cold: bool) -
                 size -= gone_bytes
                 position += 1
         break
+    if last_whole is not None:
+        last_whole.prepare()
+        try:
+            through_seq = last_whole.first_seq + last_whole.last_live()
+        except UNREADABLE:
+            through_seq = last_whole.last_seq
     return through_seq
+
+
+def at_hand(log: TopicLog, seqs: Iterable[int]) -> list[int]:
+    """Those of these records that nothing has to be fetched for."""
+    return [seq for block, found in log.by_block(seqs) if block.ready for seq in found]
 
 
 def prepare(log: TopicLog, seqs: Iterable[int]) -> None:

@@ -125,8 +125,9 @@ class Queues:
         self._topics.refresh(topic)
         queue = self.swept(topic)
         jobs, dead = self._choose(topic, queue, sum(claimer.count_max for claimer in claimers))
-        texts = log_reading.texts_of(topic.log, jobs)
-        dead_letters = [stored_record(text) for text in log_reading.texts_of(topic.log, dead)] if dead else []
+        jobs, texts = self._texts(topic, jobs)
+        dead, dead_texts = self._texts(topic, dead, enough=bool(jobs))
+        dead_letters = [stored_record(text) for text in dead_texts]
         claims = [Claim([]) for _ in claimers]
         if jobs:
             claims = self._grant(topic, queue, claimers, jobs, texts)
@@ -138,6 +139,18 @@ class Queues:
             moved = self._move_dead(topic, records)
             claims = [claim._replace(moved=moved) for claim in claims]
         return claims
+
+    @staticmethod
+    def _texts(topic: Topic, seqs: list[int], *, enough: bool = False) -> tuple[list[int], list[bytes]]:
+        """These jobs and their texts. If some have to be fetched, those that have not: together they may be of more
+        segments than fit in memory. Raises `Busy` if that is none, unless there is `enough` without them."""
+        try:
+            return seqs, log_reading.texts_of(topic.log, seqs)
+        except Busy:
+            seqs = log_reading.at_hand(topic.log, seqs)
+            if not (seqs or enough):
+                raise
+            return seqs, log_reading.texts_of(topic.log, seqs)
 
     def _grant(
         self, topic: Topic, queue: LeaseQueue, claimers: Sequence[Claimer], jobs: list[int], texts: list[bytes]
@@ -303,7 +316,7 @@ class Queues:
         records: dict[int, NewRecord] = {}
         last_seq = to_seq
         looked_at = log_reading.live_from(dead.log, after_seq + 1, limits.REDRIVE_LOOK_MAX)
-        if len(looked_at) == limits.REDRIVE_LOOK_MAX:
+        if looked_at:
             last_seq = min(looked_at[-1], to_seq)
         moving = self._moves.moving(dead)
         leased = {} if dead.queue is None else dead.queue.leases.by_seq

@@ -28,8 +28,8 @@ class Folds:
                 self.checkpoints.give_back()
             else:
                 self.checkpoints.fold()
-        except StorageError as error:
-            log.error("increments could not be folded into a new base: %s", error.message)
+        except (StorageError, OSError) as error:
+            log.error("increments could not be folded into a new base, the next checkpoint tries again: %s", error)
 
     def close(self) -> None:
         """One under way ends early."""
@@ -41,7 +41,11 @@ class Folds:
         checkpoints = self.checkpoints
         if checkpoints is None:
             return
-        if room_is_low and checkpoints.can_give_back:
-            self.fold(room_is_low=True)
-        elif checkpoints.is_fold_due:
-            self.fold()
+        try:
+            give_back = room_is_low and checkpoints.can_give_back
+            due = give_back or checkpoints.is_fold_due
+        except OSError as error:
+            log.error("nobody knows whether increments are to be folded, the next checkpoint looks again: %s", error)
+            return
+        if due:
+            self.fold(room_is_low=give_back)

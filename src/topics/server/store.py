@@ -18,7 +18,7 @@ from topics.engine.engine import Engine
 from topics.engine.image import load_tail
 from topics.engine.journal import Commit
 from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
-from topics.errors import ConfigurationError, TopicsError
+from topics.errors import ConfigurationError, StorageFailed, TopicsError
 from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
@@ -134,8 +134,9 @@ class Store:
         """Brings back everything that was promised, and leaves the directory ready for writing."""
         loop = asyncio.get_running_loop()
         began_ns = self._clock.monotonic_ns()
-        replayed = await loop.run_in_executor(None, self.replay, progress)
-        checkpoints = self.open(replayed)
+        with _startable(self._root):
+            replayed = await loop.run_in_executor(None, self.replay, progress)
+            checkpoints = self.open(replayed)
         for number, shard in enumerate(self._journal.shards):
             shard.start(f"wal-{number}")
         self._segments.on_miss = ColdFetches(self._segments, loop).fetch
@@ -178,11 +179,12 @@ class Store:
             self.sealer.stop()
             await self._sealing
         if self._journal.shards:
-            # Before the checkpoint: what it has to journal would be behind it.
-            self._engine.forward_pending()
-            if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
-                # Whoever reads segments by themselves finds deleted what is deleted.
-                await self.checkpointer.checkpoint(clean=True)
+            if self.recovery is not None:  # else it never got so far, and there is nothing new
+                # Before the checkpoint: what it has to journal would be behind it.
+                self._engine.forward_pending()
+                if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
+                    # Whoever reads segments by themselves finds deleted what is deleted.
+                    await self.checkpointer.checkpoint(clean=True)
             self.sealer.close()
             self.checkpointer.close()
             loop = asyncio.get_running_loop()
@@ -361,6 +363,7 @@ class Store:
             queue_bytes_max=limits.WAL_QUEUE_BYTES_MAX,
             note_synced=self._positions.noting_synced(number),
             on_trouble=_log_trouble,
+            on_untrimmed=_log_untrimmed,
         )
 
     def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
@@ -382,6 +385,11 @@ def _log_trouble(trouble: DiskFailed | NoRoom) -> None:
         )
 
 
+def _log_untrimmed(failure: DiskFailed) -> None:
+    """Once a checkpoint at most."""
+    log.error("%s. The log keeps files that nobody needs; they are removed after a later checkpoint", failure.message)
+
+
 @contextmanager
 def _usable(variable: str, path: str) -> Iterator[None]:
     """Turns an `OSError` inside it into one that names the setting whose directory cannot be used."""
@@ -391,6 +399,18 @@ def _usable(variable: str, path: str) -> Iterator[None]:
         raise ConfigurationError(
             f"{variable}={path} cannot be used: {error.strerror or error}. Name a directory this process may write to"
         ) from None
+
+
+@contextmanager
+def _startable(root: str) -> Iterator[None]:
+    """Turns an `OSError` inside it into one that says why the server cannot start."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(
+            f"the server cannot start: {error.filename or root}: {error.strerror or error}. "
+            "Repair or replace the disk, then start it again: what is stored is as it was"
+        ) from error
 
 
 def _report_damage(recovered: Recovered) -> None:

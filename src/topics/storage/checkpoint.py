@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from topics.errors import StorageFailed
 from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
 from topics.model.record import Columns, payload_of
 from topics.storage import paths, snapshot_chain
@@ -43,7 +44,7 @@ class CheckpointResult(NamedTuple):
     flagged: dict[tuple[int, int], list[int]]
     removed: list[tuple[int, int, bool]]
     removed_topics: list[int]
-    failure: StorageError | None
+    failure: StorageError | StorageFailed | None
 
 
 class _UnderWay:
@@ -56,7 +57,7 @@ class _UnderWay:
         self.segments: dict[int, Segments] = {}  # of the topics that changed, the sealed ones
         self.doomed: list[tuple[int, int, bool]] = []
         self.moved: list[tuple[int, int]] = []
-        self.cold_failure: StorageError | None = None
+        self.cold_failure: StorageError | StorageFailed | None = None
 
 
 class Checkpoints:
@@ -178,7 +179,7 @@ class Checkpoints:
     def _relocate(self, topic_id: int, segments: Segments, under_way: _UnderWay) -> list[int]:
         try:
             return self._tiers.relocate(topic_id, segments)
-        except StorageError as error:
+        except (StorageError, StorageFailed) as error:
             under_way.cold_failure = error  # they stay where they are, and the snapshot does not wait for it
             return []
 
@@ -191,10 +192,11 @@ class Checkpoints:
             if segment.deleted:
                 self._listed[topic_id, segment.first_seq] = segment.deleted
 
-    def _flag_listed(self) -> tuple[dict[tuple[int, int], list[int]], StorageError | None]:
-        """Sets the delete bytes of what the snapshot before this one lists: this one lists it, too."""
+    def _flag_listed(self) -> tuple[dict[tuple[int, int], list[int]], StorageError | StorageFailed | None]:
+        """Sets the delete bytes of what the snapshot before this one lists: this one lists it, too. It is durable by
+        now, so whatever goes wrong here must not look as if it were not."""
         flagged: dict[tuple[int, int], list[int]] = {}
-        failure: StorageError | None = None
+        failure: StorageError | StorageFailed | None = None
         listed, self._listed = self._listed, {}
         for (topic_id, first_seq), positions in listed.items():
             segment = self._segments.get(topic_id, {}).get(first_seq)
@@ -202,11 +204,12 @@ class Checkpoints:
                 continue
             try:
                 directory = self._tiers.changeable(topic_id, cold=segment.cold)
-                SegmentReader(self._disk, directory, first_seq, segment.data_bytes).flag_deleted(positions)
+                with failing_as(directory, "flagging deletes"):
+                    SegmentReader(self._disk, directory, first_seq, segment.data_bytes).flag_deleted(positions)
                 flagged[topic_id, first_seq] = positions
             except CorruptFile:
                 self._listed[topic_id, first_seq] = positions  # who reads it is told
-            except StorageError as error:
+            except (StorageError, StorageFailed) as error:
                 self._listed[topic_id, first_seq] = positions
                 failure = error
         return flagged, failure

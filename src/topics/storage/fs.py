@@ -129,7 +129,9 @@ class Disk(Protocol):
         """Sorted names; empty when there is no such directory."""
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises if the disk does not tell: what cannot be looked at is not missing."""
+        ...
 
     def size(self, path: str) -> int: ...
 
@@ -302,7 +304,7 @@ class RealDisk:
         self._spares = _Spares(spare_descriptors)
 
     def make_dir(self, path: str) -> None:
-        if os.path.isdir(path):
+        if self.exists(path) and os.path.isdir(path):
             return
         parent = os.path.dirname(path.rstrip("/")) or "."
         self.make_dir(parent)
@@ -330,7 +332,7 @@ class RealDisk:
             return
 
     def remove_tree(self, path: str) -> None:
-        if os.path.isdir(path):
+        if self.exists(path):
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
@@ -375,7 +377,11 @@ class RealDisk:
             return []
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

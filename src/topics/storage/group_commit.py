@@ -14,7 +14,8 @@ synced within `sync_interval_ms` of being written, also when nothing else arrive
 `on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
 once, in the order of submission. `note_synced(lsn)` is called on it after each sync. After a failure everything not yet
 durable and everything submitted later fails with the same error; `on_trouble` is told once. What the system had no room
-for is no failure: it is held, with whatever comes behind it, and tried again; `on_trouble` is told once, too.
+for is no failure: it is held, with whatever comes behind it, and tried again; `on_trouble` is told once, too. Nor are
+files that cannot be removed: `on_untrimmed` is told, and it is tried again when more are to go.
 
 `submit` and `close` may be called from one other thread.
 """
@@ -85,6 +86,7 @@ class CommitThread(Generic[Ticket]):
         queue_bytes_max: int,
         note_synced: Callable[[int], None] = lambda lsn: None,
         on_trouble: Callable[[DiskFailed | NoRoom], None] = lambda trouble: None,
+        on_untrimmed: Callable[[DiskFailed], None] = lambda failure: None,
     ) -> None:
         self._writer = writer
         self._clock = clock
@@ -92,6 +94,7 @@ class CommitThread(Generic[Ticket]):
         self._on_failed = on_failed
         self._note_synced = note_synced
         self._on_trouble = on_trouble
+        self._on_untrimmed = on_untrimmed
         self._sync_interval_ns = sync_interval_ms * 1_000_000
         self._write_gap_ns = write_gap_ms * 1_000_000
         self._queue_writes_max = queue_writes_max
@@ -250,7 +253,10 @@ class CommitThread(Generic[Ticket]):
 
     def _trim(self) -> None:
         if self._trim_below_lsn:
-            self._writer.remove_files_below(self._trim_below_lsn)
+            try:
+                self._writer.remove_files_below(self._trim_below_lsn)
+            except DiskFailed as failure:
+                self._on_untrimmed(failure)
             self._trim_below_lsn = 0
 
     def _take(self) -> list[_Write[Ticket]]:

@@ -34,6 +34,13 @@ def _load(load: Load, path: str) -> MappedBytes:
         raise unreadable(path, error) from error
 
 
+def _is_there(disk: Disk, path: str) -> bool:
+    try:
+        return disk.exists(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 class SegmentReader:
     """See the module. `data_bytes` bounds an active segment to the bytes known to be good; not `mapped`, its files are
     read whole."""
@@ -48,7 +55,7 @@ class SegmentReader:
         self.tags_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TAGS)
         self.first_seq = first_seq
         self.data = SegmentData(disk, self._load, data_path, first_seq, data_bytes)
-        entries = self._load(index_path) if disk.exists(index_path) else b""
+        entries = self._load(index_path) if _is_there(disk, index_path) else b""
         self.index = SegmentIndex(self.data, index_path, entries)
         self.text_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TEXT)
         self._text: SegmentText | None = None
@@ -119,9 +126,9 @@ class SegmentReader:
     def text(self) -> SegmentText | None:
         """The records as readers get them, where the segment has them at hand."""
         if not self._text_looked_up:
-            self._text_looked_up = True
-            if self._disk.exists(self.text_path):
+            if _is_there(self._disk, self.text_path):
                 self._text = open_text(self._load(self.text_path), self.first_seq, self.count)
+            self._text_looked_up = True
         return self._text
 
     # Deletes
@@ -172,7 +179,7 @@ class SegmentReader:
         return self._tags
 
     def _stored_tags(self) -> TagTable | None:
-        if not self._disk.exists(self.tags_path):
+        if not _is_there(self._disk, self.tags_path):
             return None
         try:
             return TagTable(self._load(self.tags_path), self.tags_path, self.first_seq, self.count)

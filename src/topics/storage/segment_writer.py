@@ -51,9 +51,9 @@ def write_segment(
     for position, (_, _, tag, _) in enumerate(records):
         if tag is not None:
             tags.setdefault(tag, []).append(position)
-    if disk.exists(directory):
-        remove_segment(disk, directory, first_seq)  # what a crash may have left
     with failing_as(directory, "writing a segment"):
+        if disk.exists(directory):
+            remove_segment(disk, directory, first_seq)  # what a crash may have left
         disk.make_dir(directory)
         write_file(disk, paths.segment_path(directory, first_seq, paths.SegmentPart.DATA), data)
         write_file(disk, paths.segment_path(directory, first_seq, paths.SegmentPart.INDEX), b"".join(entries))

@@ -41,9 +41,10 @@ class Tiers:
         """Copies what is beyond the hot bounds to the cold tier, durably; returns which those were."""
         if not self._cold_root:
             return []
-        moving = [first_seq for first_seq in self._beyond_hot(segments) if self._is_whole(topic_id, first_seq)]
-        for first_seq in moving:
-            self._copy(topic_id, first_seq)
+        with failing_as(self.directory(topic_id, cold=True), "copying a segment to the cold tier"):
+            moving = [first_seq for first_seq in self._beyond_hot(segments) if self._is_whole(topic_id, first_seq)]
+            for first_seq in moving:
+                self._copy(topic_id, first_seq)
         return moving
 
     def _is_whole(self, topic_id: int, first_seq: int) -> bool:
@@ -67,13 +68,12 @@ class Tiers:
 
     def _copy(self, topic_id: int, first_seq: int) -> None:
         source, target = self.directory(topic_id, cold=False), self.directory(topic_id, cold=True)
-        with failing_as(target, "copying a segment to the cold tier"):
-            self.cold.claim_topic(topic_id)
-            # `.data` last: a cold segment with data is whole.
-            for part in (SegmentPart.TAGS, SegmentPart.INDEX, SegmentPart.DATA):
-                content = self._disk.read(paths.segment_path(source, first_seq, part))
-                replace_file(self._disk, paths.segment_path(target, first_seq, part), content, sync_dir=False)
-            self._disk.sync_dir(target)
+        self.cold.claim_topic(topic_id)
+        # `.data` last: a cold segment with data is whole.
+        for part in (SegmentPart.TAGS, SegmentPart.INDEX, SegmentPart.DATA):
+            content = self._disk.read(paths.segment_path(source, first_seq, part))
+            replace_file(self._disk, paths.segment_path(target, first_seq, part), content, sync_dir=False)
+        self._disk.sync_dir(target)
 
     def changeable(self, topic_id: int, *, cold: bool) -> str:
         """The directory, for callers about to change something there. Raises `ColdTierNotOurs`."""
@@ -104,28 +104,36 @@ class Tiers:
         with failing_as(self._cold_root, "looking whose it is"):
             self.cold.check()
         for root in self._roots():
-            cold = root == self._cold_root
-            for name in self._disk.list_dir(paths.topics_dir(root)):
-                topic_id = paths.parse_topic_name(name)
-                if topic_id is None or topic_id in kept_topics or (cold and not self.cold.names_us(topic_id)):
+            with failing_as(paths.topics_dir(root), "removing what nobody needs"):
+                self._remove_orphans(root, known, kept_segments, kept_topics)
+
+    def _remove_orphans(
+        self,
+        root: str,
+        known: Mapping[int, Mapping[int, SegmentImage]],
+        kept_segments: AbstractSet[tuple[int, int, bool]],
+        kept_topics: AbstractSet[int],
+    ) -> None:
+        cold = root == self._cold_root
+        for name in self._disk.list_dir(paths.topics_dir(root)):
+            topic_id = paths.parse_topic_name(name)
+            if topic_id is None or topic_id in kept_topics or (cold and not self.cold.names_us(topic_id)):
+                continue
+            directory = paths.topic_dir(root, topic_id)
+            if topic_id not in known:
+                self._disk.remove_tree(directory)
+                continue
+            for entry in self._disk.list_dir(directory):
+                parsed = paths.parse_segment_name(entry)
+                if parsed is None:
+                    if paths.is_temporary(entry):
+                        self._disk.remove(f"{directory}/{entry}")
                     continue
-                directory = paths.topic_dir(root, topic_id)
-                if topic_id not in known:
-                    with failing_as(directory, "removing a topic"):
-                        self._disk.remove_tree(directory)
+                segment = known[topic_id].get(parsed[0])
+                if (topic_id, parsed[0], cold) in kept_segments:
                     continue
-                for entry in self._disk.list_dir(directory):
-                    parsed = paths.parse_segment_name(entry)
-                    if parsed is None:
-                        if paths.is_temporary(entry):
-                            with failing_as(directory, "removing a left-over file"):
-                                self._disk.remove(f"{directory}/{entry}")
-                        continue
-                    segment = known[topic_id].get(parsed[0])
-                    if (topic_id, parsed[0], cold) in kept_segments:
-                        continue
-                    if segment is None or segment.cleared or segment.cold != cold:
-                        remove_segment(self._disk, directory, parsed[0])
+                if segment is None or segment.cleared or segment.cold != cold:
+                    remove_segment(self._disk, directory, parsed[0])
 
     def _roots(self) -> list[str]:
         return [self._hot_root, self._cold_root] if self._cold_root else [self._hot_root]

@@ -22,7 +22,7 @@ place, and a file that has no name yet is nobody's. Of a failed sync nothing is 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from topics.storage import paths
@@ -108,7 +108,7 @@ class ShardWriter:
                 raise ValueError(f"{found[-1].path} begins after lsn {first_lsn}: the log was not replayed whole")
             # A file that would have begun here holds no frame, and the new one takes its name.
             self._files = [file for file in found if file.first_lsn < first_lsn]
-            self._file = self._begin_file()
+            self._file = self._begin(self._prepare_file())
 
     @property
     def active_path(self) -> str:
@@ -185,9 +185,12 @@ class ShardWriter:
         return [file for file, after in pairs if after.first_lsn <= lsn]
 
     def remove_files_below(self, lsn: int) -> int:
-        """Remove those files, oldest first. Returns how many. A crash may bring some back: harmless."""
+        """Remove those files, oldest first. Returns how many. A crash may bring some back: harmless. So is a file that
+        cannot be removed: on `DiskFailed` it and those behind it are still there, and the writer goes on."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
         absorbed = self.files_absorbed_before(lsn)
-        with self._poisoning(self._directory, "trimming"):
+        with failing_as(self._directory, "trimming"):
             for file in absorbed:
                 self._disk.remove(file.path)
                 self._files.remove(file)
@@ -202,34 +205,32 @@ class ShardWriter:
         with self._poisoning(self.active_path, "rotation", retriable=True):
             file = self._prepare_file()
         with self._poisoning(self.active_path, "rotation"):
-            self._file = self._name_file(file)
+            self._file = self._begin(file)
             before.truncate(offset)
             before.close()
         self.counters.rotations += 1
 
-    def _begin_file(self) -> WritableFile:
-        return self._name_file(self._prepare_file())
-
     def _prepare_file(self) -> WritableFile:
-        """The next file, durable but for its name."""
+        """The next file. It is durable, and has its name; that is not durable yet."""
         temporary = paths.temporary(self._next_path)
-        self._disk.remove(temporary)  # what an earlier try has left
+        with suppress(OSError):  # if it is there, the next call says so
+            self._disk.remove(temporary)  # what an earlier try has left
         file = self._disk.create(temporary)
         try:
             file.preallocate(self._file_bytes_max)
             file.write(file_mark(self._shard, self.next_lsn, self._start))
             file.full_sync()
+            self._disk.rename(temporary, self._next_path)
         except OSError:
             file.close()
-            self._disk.remove(temporary)
+            with suppress(OSError):
+                self._disk.remove(temporary)
             raise
         return file
 
-    def _name_file(self, file: WritableFile) -> WritableFile:
-        path = self._next_path
-        self._disk.rename(paths.temporary(path), path)
+    def _begin(self, file: WritableFile) -> WritableFile:
         self._disk.sync_dir(self._directory)
-        self._files.append(WalFile(self.next_lsn, path))
+        self._files.append(WalFile(self.next_lsn, self._next_path))
         try:
             replace_file(
                 self._disk, f"{self._directory}/{paths.CURRENT}", f"{paths.wal_file_name(self.next_lsn)}\n".encode()

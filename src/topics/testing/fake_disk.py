@@ -9,10 +9,11 @@ It keeps apart what was written and what is durable, with exactly the promises `
 - `crash_keep_all()` is a killed process (the kernel keeps every written byte), `crash_drop_all()` the
   opposite;
 - `fail_at(n, …)` makes the n-th mutating call raise an `OSError`; a failed sync loses the bytes it should
-  have kept, as kernels do; `stop_at(n, …)` ends the world there with `SimulatedCrash`.
+  have kept, as kernels do; `stop_at(n, …)` ends the world there with `SimulatedCrash`;
+- `reading_faults` has errors for calls that only look: an open for changing, a read, a map, names and sizes.
 
-Mutating calls are counted from 1 in `mutating_calls`; `write_calls` says which of them wrote bytes. The same calls
-and the same seed give the same bytes.
+Mutating calls are counted from 1 in `mutating_calls`, those that only look in `reading_calls`; `write_calls` says which
+of the first wrote bytes. The same calls and the same seed give the same bytes.
 """
 
 import errno
@@ -244,11 +245,13 @@ class FakeDisk:
     def __init__(self, tree: _Tree | None = None, boots: int = 1) -> None:
         """An empty disk; or, after `boots` starts of the machine, one with these names on it."""
         self.mutating_calls = 0
+        self.reading_calls = 0
         self.write_calls: list[int] = []
         self.stopped = False
         self.locked: set[str] = set()
         self._tree = tree or _Tree()
         self._faults: dict[int, _Fault] = {}
+        self.reading_faults: dict[int, int] = {}
         self._boots = boots
 
     # Faults
@@ -332,7 +335,7 @@ class FakeDisk:
         return FakeFile(self, path, inode, 0)
 
     def open_append(self, path: str) -> FakeFile:
-        path = _clean(path)
+        path = _look(self, path)
         inode = self._tree.inode(path)
         return FakeFile(self, path, inode, len(inode.content))
 
@@ -370,32 +373,32 @@ class FakeDisk:
     # Disk: reading
 
     def read(self, path: str) -> bytes:
-        return bytes(self._tree.inode(_clean(path)).content)
+        return bytes(self._tree.inode(_look(self, path)).content)
 
     def map(self, path: str) -> MappedBytes:
         return self.read(path)
 
     def map_shared(self, path: str) -> SharedBytes:
         """Stores show at once and survive `crash_keep_all`; no power cut keeps them."""
-        return self._tree.inode(_clean(path)).content
+        return self._tree.inode(_look(self, path)).content
 
     def boot_id(self) -> str:
         return f"boot-{self._boots}"
 
     def list_dir(self, path: str) -> list[str]:
-        prefix = _clean(path) + "/"
+        prefix = _look(self, path) + "/"
         everything = [*self._tree.names, *self._tree.directories]
         return sorted({name[len(prefix) :].partition("/")[0] for name in everything if name.startswith(prefix)} - {""})
 
     def exists(self, path: str) -> bool:
-        path = _clean(path)
+        path = _look(self, path)
         return path in self._tree.names or path in self._tree.directories
 
     def size(self, path: str) -> int:
-        return len(self._tree.inode(_clean(path)).content)
+        return len(self._tree.inode(_look(self, path)).content)
 
     def free_bytes(self, path: str) -> int:
-        self._tree.check_directory(_clean(path))
+        self._tree.check_directory(_look(self, path))
         return FREE_BYTES
 
     def is_locked(self, path: str) -> bool:
@@ -482,6 +485,15 @@ def _sectors(offset: int, data: bytes) -> list[tuple[int, _Write]]:
 
 def _settled(content: bytes | bytearray) -> _Inode:
     return _Inode(bytearray(content), bytearray(content))
+
+
+def _look(disk: FakeDisk, path: str) -> str:
+    """The path as it is kept, unless it is this call's turn to fail."""
+    disk.reading_calls += 1
+    error_number = disk.reading_faults.get(disk.reading_calls)
+    if error_number is not None:
+        raise OSError(error_number, os.strerror(error_number), path)
+    return _clean(path)
 
 
 def _clean(path: str) -> str:

@@ -1,7 +1,10 @@
-"""Deletes over more of the cold tier than fits in memory read every segment once, however little is kept at hand."""
+"""Deletes, reads and claims over more of the cold tier than fits in memory read every segment once, however little is
+kept at hand."""
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 import pytest
@@ -9,7 +12,9 @@ from msgspec import Raw
 
 from topics import limits
 from topics.engine.journal import Busy, Commit
+from topics.engine.log_reading import ReadBatch
 from topics.engine.queues import Claimer
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segments import Key
@@ -20,6 +25,7 @@ from topics.testing.simulated_server import SimulatedServer
 SEGMENTS = 30
 RECORDS = 4  # of each
 COLD = "/cold"
+READS_MAX = 20  # of a file: somebody who goes on and on is stopped
 
 
 class CountingDisk(FakeDisk):
@@ -32,6 +38,7 @@ class CountingDisk(FakeDisk):
     def read(self, path: str) -> bytes:
         if path.startswith(COLD) and path.endswith(".data"):
             self.reads[path] += 1
+            assert self.reads[path] < READS_MAX, f"{path} is read again and again"
         return super().read(path)
 
 
@@ -61,9 +68,19 @@ class At:
         commit.resolve(None, 0)
         raise Busy(commit)
 
+    def seqs_after(self, from_seq: int) -> list[int]:
+        """A page of them."""
+        while True:
+            with suppress(Busy):  # it is there by now
+                return seqs_of(self.server.engine.read("t", from_seq, ReadOptions(1000, limits.MIB))[1])
+
     @property
     def cold_segments(self) -> int:
         return sum(block.cold for block in self.server.engine.topic("t").log.blocks)
+
+
+def seqs_of(batch: ReadBatch) -> list[int]:
+    return [json.loads(fragment)["$seq"] for fragment in batch.fragments]
 
 
 @pytest.fixture
@@ -108,3 +125,57 @@ def test_acks_of_jobs_in_more_segments_than_fit_read_each_once(at: At) -> None:
     assert server.engine.topic("jobs").log.count == (SEGMENTS + 1) * RECORDS - SEGMENTS
     assert SEGMENTS - 3 < sum(at.disk.reads.values()) <= SEGMENTS
     assert max(at.disk.reads.values()) == 1
+
+
+def test_a_page_over_more_segments_than_fit_ends_where_the_next_has_to_be_fetched(at: At) -> None:
+    found: list[int] = []
+    while len(found) < SEGMENTS * RECORDS:
+        after = found[-1] if found else 0
+        seqs = at.seqs_after(after)
+        assert seqs
+        found += seqs
+    assert found == [*range(1, len(found) + 1)]
+    assert max(at.disk.reads.values()) == 1
+
+
+def test_jobs_in_more_segments_than_fit_are_claimed_some_at_a_time(at: At) -> None:
+    server = at.server
+    server.put("jobs", {"durability": "fsync", "type": "queue"})
+    for _ in range(SEGMENTS + 1):
+        server.write("jobs", RECORDS)
+    for _ in range(3):
+        server.checkpoint()
+    at.disk.reads.clear()
+    claimed: list[int] = []
+    while len(claimed) < SEGMENTS * RECORDS:
+        (claim,) = server.claim("jobs", Claimer("w", SEGMENTS * RECORDS))
+        assert claim.jobs
+        claimed += [job.seq for job in claim.jobs]
+    assert sorted(claimed) == [*range(1, len(claimed) + 1)]
+    assert max(at.disk.reads.values()) == 1
+
+
+def test_jobs_that_come_again_in_more_segments_than_fit_are_claimed_some_at_a_time(at: At) -> None:
+    server = at.server
+    server.put("jobs", {"durability": "fsync", "type": "queue"})
+    for _ in range(SEGMENTS + 1):
+        server.write("jobs", RECORDS)
+    (claim,) = server.claim("jobs", Claimer("w", SEGMENTS * RECORDS))
+    for _ in range(3):
+        server.checkpoint()
+    server.nack("jobs", "w", [job.seq for job in claim.jobs])
+    at.disk.reads.clear()
+    claimed: list[int] = []
+    while len(claimed) < (SEGMENTS + 1) * RECORDS:
+        (claim,) = server.claim("jobs", Claimer("w", SEGMENTS * RECORDS))
+        assert claim.jobs
+        claimed += [job.seq for job in claim.jobs]
+    assert sorted(claimed) == [*range(1, len(claimed) + 1)]
+    assert max(at.disk.reads.values()) == 1
+
+
+def test_a_cap_that_takes_more_segments_than_fit_reads_each_once_at_most(at: At) -> None:
+    at.server.put("t", {"cap_records": RECORDS})
+    at.server.write("t", 1)
+    assert at.server.engine.topic("t").log.count == RECORDS
+    assert max(at.disk.reads.values(), default=0) <= 1

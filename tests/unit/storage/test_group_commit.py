@@ -36,6 +36,7 @@ class Shard:
         self.durable: list[list[str]] = []
         self.failed: list[list[str]] = []
         self.errors: list[DiskFailed] = []
+        self.untrimmed: list[DiskFailed] = []
         self.commit: CommitThread[str] = CommitThread(
             ShardWriter(self.disk, DIRECTORY, 0, 5000, 0),
             self.clock,
@@ -45,6 +46,7 @@ class Shard:
             write_gap_ms=1,
             queue_writes_max=queue_writes_max,
             queue_bytes_max=queue_bytes_max,
+            on_untrimmed=self.untrimmed.append,
         )
         self.calls_before = self.disk.mutating_calls
 
@@ -211,6 +213,26 @@ def test_absorbed_files_are_removed_at_the_next_turn() -> None:
     shard.commit.trim_below(files[2].first_lsn)
     shard.commit.step()
     assert wal_files(shard.disk, DIRECTORY) == files[2:]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_absorbed_files_that_cannot_be_removed_stay_until_the_next_time_and_the_shard_goes_on(error: int) -> None:
+    shard = Shard()
+    for seq in range(1, 200):
+        shard.submit(seq)
+        shard.commit.step()
+    files = wal_files(shard.disk, DIRECTORY)
+    shard.commit.trim_below(files[2].first_lsn)
+    shard.disk.fail_at(shard.disk.mutating_calls + 1, error)
+    shard.commit.step()
+    assert shard.commit.failure is None
+    assert [failure.os_error.errno for failure in shard.untrimmed] == [error]
+    assert wal_files(shard.disk, DIRECTORY) == files
+    shard.submit(200)
+    shard.commit.trim_below(files[2].first_lsn)
+    shard.commit.step()
+    assert wal_files(shard.disk, DIRECTORY) == files[2:]
+    assert shard.durable[-1] == ["200"]
 
 
 def test_syncs_are_counted_by_how_long_they_took() -> None:

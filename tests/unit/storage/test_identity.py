@@ -1,5 +1,7 @@
 """The id of a data directory: made once, kept ever after."""
 
+import errno
+
 import pytest
 
 from topics.storage import paths
@@ -50,3 +52,12 @@ def test_a_damaged_one_counts_as_missing(content: bytes) -> None:
 
 def test_a_directory_nobody_opened_has_none() -> None:
     assert read_id(FakeDisk(), DATA_DIR) is None
+
+
+def test_one_that_cannot_be_looked_at_is_not_made_anew() -> None:
+    disk = FakeDisk()
+    write_id(disk, DATA_DIR, ID)
+    disk.reading_faults[disk.reading_calls + 1] = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        read_id(disk, DATA_DIR)
+    assert opened(disk) == ID

@@ -284,3 +284,11 @@ def test_without_spare_descriptors_nothing_is_kept_open(directory: str) -> None:
     disk = RealDisk()
     disk.create(f"{directory}/a").close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_cannot_be_looked_at_is_not_missing(disk: Disk, directory: str) -> None:
+    os.symlink(f"{directory}/loop", f"{directory}/loop")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        disk.exists(f"{directory}/loop")
+    assert not disk.exists(f"{directory}/nothing")
+    assert not disk.exists(f"{directory}/nothing/below")
