@@ -233,7 +233,7 @@ def test_connections_that_cannot_be_accepted_wait_and_nothing_is_lost(tmp_path: 
             idle.enter_context(socket.create_connection((server.api.host, server.api.port)))
         cpu_s = server.cpu_s
         time.sleep(WHILE_S)
-        assert server.cpu_s - cpu_s < WHILE_S / 2
+        assert server.cpu_s - cpu_s < WHILE_S * 0.9, "it does nothing but try"
         idle.close()
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
         assert server.runs, server.log()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0  # a disk that others use may keep a write waiting for long
 DEADLINE_S = 60.0  # a checkpoint, which moves segments, may be half a minute away
 POLL_S = 0.005
 

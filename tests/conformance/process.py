@@ -8,8 +8,8 @@ from pathlib import Path
 
 from conformance.client import Api, eventually
 
-STOP_TIMEOUT_S = 15.0
-REFUSAL_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
+REFUSAL_TIMEOUT_S = 60.0
 
 
 def command_environment(directory: Path, settings: dict[str, str]) -> dict[str, str]:
