@@ -324,10 +324,10 @@ class Records:
         by_lane: dict[int, list[Topic]] = {}
         due = self._state.take_due(now_ms, limits.EXPIRY_SLICE_TOPICS)
         for topic in due:
-            lost_seq = topic.log.ttl_lost_seq
             self._flow.expire(topic, now_ms)
             self._state.watch_ttl(topic)
-            if topic.log.ttl_lost_seq != lost_seq and topic.log.outlives_process and not topic.in_flight:
+            # A reader may have found them before: he was told, so the log has to say it, too.
+            if 0 < topic.expired_ms <= now_ms and topic.log.outlives_process and not topic.in_flight:
                 by_lane.setdefault(self._flow.journal.lane(topic.topic_id), []).append(topic)
         for topics in by_lane.values():
             try:
@@ -336,6 +336,8 @@ class Records:
                 continue  # the next operation on each of them says the same
             reached = ClockReached(ts=now_ms, topic_ids=[topic.topic_id for topic in topics])
             self._flow.submit([reached], tuple(topics), gated=False)
+            for topic in topics:
+                topic.expired_ms = 0
         return len(due) == limits.EXPIRY_SLICE_TOPICS
 
     # Room

@@ -30,6 +30,17 @@ def test_what_the_clock_has_taken_is_noted_once() -> None:
     assert (at.topic.log.count, at.topic.log.ttl_lost_seq) == (0, 2)
 
 
+def test_what_the_clock_has_taken_is_noted_also_when_a_reader_found_it_first() -> None:
+    at = Journalled(TopicConfigPatch(durability=Durability.MEMORY, ttl_ms=10))
+    at.write(record(), record())
+    at.clock.advance(11)
+    assert at.seqs() == []
+    at.engine.expire_due()
+    at.engine.expire_due()
+    (noted,) = at.journal.of(ClockReached)
+    assert (noted.ts, noted.topic_ids) == (at.clock.now_ms(), [at.topic.topic_id])
+
+
 def test_what_the_clock_has_taken_from_memory_alone_is_not_noted() -> None:
     at = Journalled(TopicConfigPatch(durability=Durability.EPHEMERAL, ttl_ms=10))
     at.write(record())
