@@ -1,4 +1,4 @@
-"""A process to kill: archives, compacts and replays one topic, step by step, and says which step it is at."""
+"""A process to kill: archives, compacts, replays and forgets, step by step, and says which step it is at."""
 
 import sys
 from pathlib import Path
@@ -7,11 +7,13 @@ from spark.settings import SESSION_SETTINGS
 from topics.spark.options import Server
 from topics.spark.pipelines.archive import ArchiveSpec, archive
 from topics.spark.pipelines.compact import CompactSpec, compact
+from topics.spark.pipelines.forget import ForgetSpec, forget
 from topics.spark.pipelines.progress import Silent
 from topics.spark.pipelines.replay import ReplaySpec, replay
 from topics.spark.session import local_session
 
 ROUND_RECORDS = 2000
+FORGOTTEN = "t7"
 
 
 class Told(Silent):
@@ -30,6 +32,8 @@ def main(url: str, topic: str, directory: str) -> None:
     archive(spark, ArchiveSpec(server, target, (topic,), round_records=ROUND_RECORDS), Told())
     compact(spark, CompactSpec(target), Told())
     replay(spark, ReplaySpec(target, server, f"{topic}.again"), Told())
+    print("forgetting", flush=True)  # before it deletes from the topic
+    forget(spark, ForgetSpec(server, topic, FORGOTTEN, target), Told())
     print("done", flush=True)
     spark.stop()
 
