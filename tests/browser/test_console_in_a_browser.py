@@ -183,6 +183,23 @@ def test_the_seq_line_shows_what_is_lost_and_who_is_behind(opened: Callable[[str
     expect(page.locator("output")).to_have_text("seq 1 – 80")
 
 
+def test_who_zooms_before_the_server_has_answered_sees_the_line_when_it_has(
+    opened: Callable[[str], Page], page: Page
+) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/v0/topics/shop/map*", hold)
+    opened("topics/shop")
+    page.get_by_role("button", name="Zoom in").click()
+    assert held
+    page.unroute("**/v0/topics/shop/map*")  # lets them go
+    expect(page.locator(".seqline")).to_have_attribute("aria-label", re.compile("Seqs 1 to 80: 50 live"))
+    expect(page.locator("output")).to_have_text("seq 1 – 80")
+
+
 def test_records_are_found_by_seq_and_text_and_loss_is_told(opened: Callable[[str], Page]) -> None:
     page = opened("topics/shop")
     records = page.locator(".record")

@@ -27,7 +27,7 @@ export function seqLine(onPick) {
     h("span", { class: "legend" }, h("i", { class: "swatch cursor", "aria-hidden": "true" }), "cursor"),
     h("span", { class: "legend" }, h("i", { class: "swatch watcher", "aria-hidden": "true" }), "watcher"));
   const element = h("div", { class: "seqline-box" }, bar, picture, legend);
-  const watch = new ResizeObserver(() => map && draw());
+  const watch = new ResizeObserver(draw);
   watch.observe(element);
 
   const head = () => Math.max(1, map?.head_seq ?? 1);
@@ -96,6 +96,7 @@ export function seqLine(onPick) {
   }
 
   function draw() {
+    if (!map) return; // somebody was quicker than the server
     if (whole) { from = 1; to = head(); }
     picture.setAttribute("viewBox", `0 0 ${width()} ${HEIGHT}`);
     picture.setAttribute("width", width());
