@@ -122,14 +122,16 @@ class Hub:
         up."""
         unserved = self._unserved.pop(topic, None) or deque(self._watchers.get(topic, ()))
         shared = SharedBatches(topic, monotonic_ms(self._clock), alone=not self._ready.ready_depth)
-        while unserved and budget > 0:
-            watcher = unserved.popleft()
-            if watcher in self._watchers.get(topic, ()):  # it may have gone meanwhile
-                budget -= watcher.serve(topic, shared)
-                if self._clock.monotonic_ns() > ends_ns:
-                    budget = 0
-        if shared.crowd is not None:
-            shared.crowd.send()
+        try:
+            while unserved and budget > 0:
+                watcher = unserved.popleft()
+                if watcher in self._watchers.get(topic, ()):  # it may have gone meanwhile
+                    budget -= watcher.serve(topic, shared)
+                    if self._clock.monotonic_ns() > ends_ns:
+                        budget = 0
+        finally:
+            if shared.crowd is not None:
+                shared.crowd.send()  # whatever happens: they count as served
         if unserved and topic in self._watchers:
             if topic in self._ready:
                 self._again.add(topic)  # somebody of those served has more to come

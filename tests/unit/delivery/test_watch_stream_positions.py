@@ -1,5 +1,6 @@
 """Where a session stands when its stream breaks off: behind the bytes that have left the process, no further."""
 
+import pytest
 from msgspec import Raw
 from test_watch_stream import Stage, gist, record
 
@@ -101,6 +102,25 @@ def test_a_text_is_the_same_whether_it_is_sent_to_a_crowd_or_to_one_after_the_ot
         sent_at_once = 0 if other_topic_at_the_same_time else 1
         assert [channel.sent_at_once for channel in channels] == [0, sent_at_once, sent_at_once]
     assert texts[0] == texts[1]
+
+
+class Failing(NeverServed):
+    def serve(self, topic: Topic, shared: SharedBatches) -> int:
+        raise RuntimeError("a mistake")
+
+
+def test_a_crowd_is_sent_to_also_when_somebody_served_after_it_fails() -> None:
+    stage = Stage()
+    topic = stage.configure()
+    channels = [stage.open(stage.session("t"))[1] for _ in range(3)]
+    stage.settle()
+    for channel in channels:
+        channel.take()
+    stage.hub.watch(topic, Failing())
+    stage.write()
+    with pytest.raises(RuntimeError, match="a mistake"):
+        stage.settle()
+    assert [b"event: record" in channel.take() for channel in channels] == [True] * 3
 
 
 def test_of_a_crowd_only_those_whose_bytes_have_left_move_on() -> None:
