@@ -384,7 +384,7 @@ async def a_producer_that_cannot_go_on_says_so(stage: Stage) -> None:
     told: list[object] = []
 
     async def produce() -> None:
-        async with client.producer(stage.topic, batch_records=4) as producer:
+        async with client.producer(stage.topic, batch_records=4, linger_s=60) as producer:
             for number in range(40):
                 await producer.append(number, callback=lambda seq, error: told.append(seq or type(error)))
 
