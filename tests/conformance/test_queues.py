@@ -467,8 +467,20 @@ def test_leases_are_listed_page_by_page(queue: Queue) -> None:
     rest = success(queue.topic.api.get(f"{queue.topic.path}/leases?page_size=3&cursor={first['next_cursor']}"))
     leases = first["leases"] + rest["leases"]
     assert [(lease["$seq"], lease["node"]) for lease in leases] == [(1, "a"), (2, "a"), (3, "b"), (4, "b")]
-    assert set(leases[0]) == {"$seq", "node", "lease_id", "deadline", "deliveries", "pushed"}
+    assert set(leases[0]) == {"$seq", "node", "lease_id", "claimed_ts", "deadline", "deliveries", "pushed"}
     assert "next_cursor" not in rest
+
+
+def test_a_lease_says_since_when_it_is_held(queue: Queue) -> None:
+    queue.topic.fill(1)
+    before_ms = time.time_ns() // 1_000_000
+    queue.jobs("a", lease_ms=5_000)
+    path = f"{queue.topic.path}/leases"
+    (lease,) = success(queue.topic.api.get(path))["leases"]
+    assert before_ms <= lease["claimed_ts"] == lease["deadline"] - 5_000 <= time.time_ns() // 1_000_000
+    success(queue.post("extend", node="a", seqs=[1], lease_ms=60_000))
+    (extended,) = success(queue.topic.api.get(path))["leases"]
+    assert (extended["claimed_ts"], extended["deadline"] > lease["deadline"]) == (lease["claimed_ts"], True)
 
 
 def test_dead_letters_can_be_redriven(new_topic: NewTopic) -> None:

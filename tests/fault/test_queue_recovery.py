@@ -1,6 +1,7 @@
 """What becomes of queues in a crash: one situation a test."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_a_durable_lease_ends_at_its_deadline_also_after_a_crash() -> None:
     at.kill()
     at.clock.advance(501)
     assert at.claim("other") == [(1, 2)]
+
+
+@pytest.mark.parametrize("end", [Crashing.restart, Crashing.kill, Crashing.cut_power])
+def test_a_durable_lease_is_held_since_it_was_claimed(end: Callable[[Crashing], None]) -> None:
+    at = Crashing(leases_durable=True)
+    claimed_ms = at.clock.now_ms()
+    at.server.write("jobs", 1)
+    at.claim("w", lease_ms=500)
+    at.clock.advance(100)
+    at.server.extend("jobs", "w", [1], lease_ms=1_000)
+    end(at)
+    (held,) = at.server.queues.leases("jobs", 0, 9)[1]
+    assert (held.lease.claimed_ms, held.lease.deadline_ms) == (claimed_ms, claimed_ms + 1_100)
 
 
 def test_a_clean_stop_keeps_leases() -> None:

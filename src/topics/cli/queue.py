@@ -58,7 +58,7 @@ def add_parser(commands: Commands) -> None:
     extend.add_argument("--lease", type=duration_ms, default=30_000, metavar="TIME", help="from now on (30s)")
     peek = action("peek", "look at the first jobs without leasing them", peek_jobs)
     peek.add_argument("-n", type=positive_number, default=PEEK_DEFAULT, metavar="N", help=f"how many ({PEEK_DEFAULT})")
-    action("leases", "who holds which job, and until when", list_leases)
+    action("leases", "who holds which job, since when and until when", list_leases)
     redrive = action("redrive", "move dead letters back to their queue", redrive_jobs)
     redrive.add_argument("--max", type=whole_number, metavar="N", help="how many at most (all)")
     redrive.add_argument("--match", metavar="TAG", help="only jobs with this tag; a * at its end matches any ending")
@@ -147,13 +147,16 @@ def list_leases(args: argparse.Namespace) -> int:
             (
                 f"{lease.seq:,}",
                 harmless(lease.node),
+                clock_time(lease.claimed_ts),
                 clock_time(lease.deadline),
                 f"{lease.deliveries:,}",
                 lease.lease_id,
             )
             for lease in leases
         ]
-        print_table(("job", "node", "until", "deliveries", "lease"), rows, (True, False, False, True, False))
+        print_table(
+            ("job", "node", "since", "until", "deliveries", "lease"), rows, (True, False, False, False, True, False)
+        )
     return 0
 
 

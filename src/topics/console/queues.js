@@ -17,7 +17,6 @@ export function queuesPage(chosen) {
   let stopped = false;
   let config = null;
   let redriving = null;
-  let firstSeen = new Map();
 
   function draw() {
     const queues = feed.topics.filter((topic) => topic.queue);
@@ -42,8 +41,6 @@ export function queuesPage(chosen) {
     try {
       const [page, state] = await Promise.all([get(topicPath(name, `/leases?page_size=${LEASES_SHOWN}`)), get(topicPath(name, "?touch=false"))]);
       config = state.config;
-      const seen = new Map(page.leases.map((lease) => [lease.lease_id, firstSeen.get(lease.lease_id) ?? serverNow()]));
-      firstSeen = seen; // the server does not keep when a lease began
       if (!stopped) show(detail, drawQueue(name, page, state));
     } catch (error) { if (!stopped) show(detail, h("p", { class: "bad-text" }, error.message)); } finally { asking = false; }
   }
@@ -73,9 +70,8 @@ export function queuesPage(chosen) {
   function leases(name, rows) {
     return plainTable("Leases", ["Job", "Worker", "Held for", "Deliveries", "Time left", ""], rows.map((lease) => {
       const left = lease.deadline - serverNow();
-      const age = serverNow() - firstSeen.get(lease.lease_id);
       return [button(count(lease.$seq), () => history(name, lease), "link", { "aria-label": `Job ${lease.$seq}` }), h("span", { dir: "ltr" }, plainText(lease.node), lease.pushed && h("span", { class: "tag" }, "stream")),
-        h("span", { title: "As long as this page has seen it" }, age >= 1000 ? `≥ ${duration(age)}` : "…"),
+        h("span", { title: `Since ${new Date(lease.claimed_ts).toISOString()}` }, duration(Math.max(0, serverNow() - lease.claimed_ts))),
         h("span", { class: lease.deliveries > 1 ? "lost-text" : "" }, count(lease.deliveries)),
         h("span", { class: left < 0 ? "bad-text" : "", title: new Date(lease.deadline).toISOString() }, left < 0 ? "over" : duration(left)),
         allowed("write") && h("span", { class: "nowrap" }, button("Extend", () => act(name, lease, "extend"), "quiet"), button("Give back", () => act(name, lease, "nack"), "quiet"))];
@@ -103,7 +99,7 @@ export function queuesPage(chosen) {
     await ask(`Job ${lease.$seq}`, record ? [h("ol", { class: "history" },
       h("li", {}, time(record.$ts), " written", record.$node !== undefined && ` by ${plainText(record.$node)}`, came !== undefined && `, a dead letter of ${plainText(String(came))}`),
       lease.deliveries > 1 && h("li", {}, `given out ${plural(lease.deliveries - 1, "time")} before, and not done`),
-      h("li", {}, `leased to ${plainText(lease.node)}: delivery ${lease.deliveries}${config.max_deliveries ? ` of ${config.max_deliveries}` : ""}`),
+      h("li", {}, time(lease.claimed_ts), ` leased to ${plainText(lease.node)}: delivery ${lease.deliveries}${config.max_deliveries ? ` of ${config.max_deliveries}` : ""}`),
       h("li", {}, time(lease.deadline), " the lease ends")),
     h("p", { class: "dim" }, `${bytes(new Blob([JSON.stringify(record.data)]).size)} of data`), h("pre", { tabindex: 0, "aria-label": "Data" }, formatted(record.data))] : h("p", {}, "The job is done: it was acknowledged meanwhile."), "Close", "primary");
   }

@@ -262,10 +262,10 @@ def apply_lease(state: State, topic: Topic, event: Lease, connections: Sequence[
         return
     state.before_change(topic)
     match event:
-        case Claimed(grants=grants, cursor=cursor):
+        case Claimed(ts=claimed_ms, grants=grants, cursor=cursor):
             for number, grant in enumerate(grants):
                 connection = connections[number] if connections else NO_CONNECTION
-                queue.claimed(grant.seqs, grant.node, grant.lease_id, grant.deadline_ms, connection)
+                queue.claimed(grant.seqs, grant.node, grant.lease_id, claimed_ms, grant.deadline_ms, connection)
             queue.pass_by(cursor)
         case Released(seqs=seqs, ready_ms=ready_ms):
             queue.released(seqs, ready_ms)

@@ -86,7 +86,8 @@ def _queue_image(queue: LeaseQueue) -> QueueImage:
         dead_lettered=queue.dead_lettered,
         last_lease_id=queue.last_lease_id,
         leases=[
-            LeaseImage(seq, lease.node, lease.lease_id, lease.deadline_ms) for seq, lease in queue.leases.by_seq.items()
+            LeaseImage(seq, lease.node, lease.lease_id, lease.claimed_ms, lease.deadline_ms)
+            for seq, lease in queue.leases.by_seq.items()
         ],
         deliveries=dict(queue.deliveries),
         delayed=dict(queue.delayed),
@@ -229,7 +230,9 @@ def _load_queue(queue: LeaseQueue, image: QueueImage) -> None:
     queue.dead_lettered = image.dead_lettered
     queue.last_lease_id = image.last_lease_id
     queue.deliveries = dict(image.deliveries)
-    leases = {lease.seq: Lease(lease.node, lease.lease_id, lease.deadline_ms) for lease in image.leases}
+    leases = {
+        lease.seq: Lease(lease.node, lease.lease_id, lease.claimed_ms, lease.deadline_ms) for lease in image.leases
+    }
     queue.restore(leases, image.delayed, image.reclaimable)
 
 

@@ -25,16 +25,20 @@ _HEAP_SLACK = 64
 
 
 class Lease:
-    """One delivery: to whom, until when. Shared by the jobs that were handed out together, and never changed.
+    """One delivery: to whom, since when, until when. Shared by the jobs that were handed out together, and never
+    changed.
 
     `connection`: the stream they were pushed to, if they were.
     """
 
-    __slots__ = ("connection", "deadline_ms", "lease_id", "node")
+    __slots__ = ("claimed_ms", "connection", "deadline_ms", "lease_id", "node")
 
-    def __init__(self, node: str, lease_id: int, deadline_ms: int, connection: int = NO_CONNECTION) -> None:
+    def __init__(
+        self, node: str, lease_id: int, claimed_ms: int, deadline_ms: int, connection: int = NO_CONNECTION
+    ) -> None:
         self.node = node
         self.lease_id = lease_id
+        self.claimed_ms = claimed_ms
         self.deadline_ms = deadline_ms
         self.connection = connection
 
@@ -84,7 +88,7 @@ class Leases:
             if lease is not None:
                 renewed.setdefault(lease, []).append(seq)
         for lease, held in renewed.items():
-            self.put(held, Lease(lease.node, lease.lease_id, deadline_ms, lease.connection))
+            self.put(held, Lease(lease.node, lease.lease_id, lease.claimed_ms, deadline_ms, lease.connection))
 
     def expire(self, now_ms: int) -> list[int]:
         """The jobs whose leases have ended since it was last asked."""
@@ -232,7 +236,13 @@ class LeaseQueue:
         self.claim_cursor = max(self.claim_cursor, cursor)
 
     def claimed(
-        self, seqs: Sequence[int], node: str, lease_id: int, deadline_ms: int, connection: int = NO_CONNECTION
+        self,
+        seqs: Sequence[int],
+        node: str,
+        lease_id: int,
+        claimed_ms: int,
+        deadline_ms: int,
+        connection: int = NO_CONNECTION,
     ) -> None:
         """One claimer's jobs. `pass_by` for all claimers of a pass together follows. Once per claim."""
         leases, deliveries = self.leases, self.deliveries
@@ -244,7 +254,7 @@ class LeaseQueue:
         if self.delayed:
             for seq in seqs:
                 self.delayed.pop(seq, None)
-        leases.put(seqs, Lease(node, lease_id, deadline_ms, connection))
+        leases.put(seqs, Lease(node, lease_id, claimed_ms, deadline_ms, connection))
         if connection:
             leases.hold(seqs, connection)
         self.last_lease_id = max(self.last_lease_id, lease_id)

@@ -44,6 +44,7 @@ class LeaseImage(Struct, frozen=True, array_like=True):
     seq: int
     node: str
     lease_id: int
+    claimed_ms: int
     deadline_ms: int
 
 

@@ -39,7 +39,7 @@ from topics.storage.fs import Disk, MappedBytes, WritableFile
 
 MAGIC = b"topicsnp"
 SNAPSHOT_VERSION = 2
-STATE_FORMAT = 4
+STATE_FORMAT = 5
 
 _FILE_HEADER = Struct("<8sI4x")
 _CHUNK = Struct("<IB3x")

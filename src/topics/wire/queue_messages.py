@@ -133,6 +133,7 @@ class LeaseOut(Struct):
     seq: int = field(name="$seq")
     node: str
     lease_id: str
+    claimed_ts: Annotated[int, Meta(description="When the job was handed out; an extension does not change it.")]
     deadline: int
     deliveries: int
     pushed: Annotated[bool, Meta(description="Delivered over a /work stream.")]

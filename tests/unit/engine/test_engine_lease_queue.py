@@ -24,7 +24,7 @@ class Live:
 
 def claim(queue: LeaseQueue, seqs: list[int], *, deadline_ms: int = 100, node: str = "w", connection: int = 0) -> None:
     cursor = queue.cursor_after(seqs)
-    queue.claimed(seqs, node, queue.last_lease_id + 1, deadline_ms, connection)
+    queue.claimed(seqs, node, queue.last_lease_id + 1, 0, deadline_ms, connection)
     queue.pass_by(cursor)
 
 
@@ -226,7 +226,7 @@ def test_a_job_below_the_cursor_that_nobody_knows_is_reclaimed() -> None:
 def test_a_queue_from_a_snapshot_goes_on() -> None:
     queue = LeaseQueue()
     queue.deliveries = {1: 3, 2: 1}
-    queue.restore({1: Lease("w", 9, 100)}, {3: 40}, [2])
+    queue.restore({1: Lease("w", 9, 0, 100)}, {3: 40}, [2])
     queue.claim_cursor = 4
     assert (queue.in_flight(), queue.ready(4), queue.next_change_ms()) == (1, 2, 40)
     queue.sweep(101)

@@ -214,7 +214,7 @@ class QueueHandlers:
         "GET",
         f"{TOPIC}/leases",
         Scope.READ,
-        "Extension: who holds which job, until when",
+        "Extension: who holds which job, since when and until when",
         {200: LeasePage},
         (400, *_NO_QUEUE),
         parameters=(Parameter("page_size", NUMBER, "Default 100, at most 1000."), CURSOR),
@@ -224,7 +224,13 @@ class QueueHandlers:
         topic, held = self._queues.leases(call.name, after, page_size + 1)
         leases = [
             LeaseOut(
-                seq, lease.node, lease_token(lease.lease_id, seq), lease.deadline_ms, deliveries, bool(lease.connection)
+                seq,
+                lease.node,
+                lease_token(lease.lease_id, seq),
+                lease.claimed_ms,
+                lease.deadline_ms,
+                deliveries,
+                bool(lease.connection),
             )
             for seq, lease, deliveries in held[:page_size]
         ]
