@@ -69,12 +69,12 @@ export function failed(error) {
   notice(error.message ?? String(error), "bad");
 }
 
-// Asks before something is done that cannot be undone. Resolves to true or false.
+// Asks before something is done that cannot be undone. Resolves to true or false. With "Close" it only shows something.
 export function ask(title, body, action, kind = "danger") {
   return new Promise((resolve) => {
     const dialog = h("dialog", { "aria-label": title },
       h("h2", {}, title), h("div", {}, body),
-      h("div", { class: "actions" }, button("Cancel", () => dialog.close(""), "quiet"),
+      h("div", { class: "actions" }, action !== "Close" && button("Cancel", () => dialog.close(""), "quiet"),
         button(action, () => dialog.close("yes"), kind)));
     dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
     document.body.append(dialog);
