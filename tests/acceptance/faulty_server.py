@@ -4,7 +4,8 @@ Everything is the real server, but that the calls of `storage/fs.py` can be refu
 that files are small, so that all of them are begun, replaced and read again within a second.
 
 A line of JSON on standard input says what fails from then on (`Fault`), `null` that nothing does any more. What was
-refused is in the file of TOPICS_TEST_REFUSED, a line each. TOPICS_TEST_FAULT is a fault to begin with.
+refused is in the file of TOPICS_TEST_REFUSED, a line each, and so is that it was told.
+TOPICS_TEST_FAULT is a fault to begin with.
 """
 
 import builtins
@@ -31,6 +32,7 @@ SMALL = {
     "COLD_LOADED_BYTES_MAX": 16 * limits.KIB,
     "EXPIRY_INTERVAL_S": 0.1,
 }
+TOLD = "told what to refuse"
 REFUSED_LINES_MAX = 10_000
 
 
@@ -63,6 +65,7 @@ class Faults:
         found = json.loads(text)
         with self._lock:
             self._fault = None if found is None else Fault(**found)
+            self._write(self._refused, f"{TOLD}\n".encode())
 
     def ask(self, kind: str, call: str, target: object) -> None:
         """Raises what the call is to fail with, if it is its turn."""
@@ -94,7 +97,8 @@ CALLS = {
     "sync": ("fsync", "fdatasync"),
     "rename": ("rename", "replace"),
     "unlink": ("unlink", "remove", "rmdir"),
-    "truncate": ("ftruncate", "posix_fallocate"),
+    "truncate": ("ftruncate",),
+    "allocate": ("posix_fallocate",),
     "stat": ("stat", "fstat", "statvfs", "listdir", "scandir"),
     "mkdir": ("mkdir",),
 }

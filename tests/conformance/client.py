@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 60.0  # a disk that others use may keep a write waiting for long
+TOO_LATE = "the condition did not come true in time"
 DEADLINE_S = 60.0  # a checkpoint, which moves segments, may be half a minute away
 POLL_S = 0.005
 
@@ -212,5 +213,5 @@ def eventually(condition: Callable[[], bool]) -> None:
     """Polls until `condition` holds; fails the test after a deadline."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
+        assert time.monotonic() < deadline, TOO_LATE
         time.sleep(POLL_S)

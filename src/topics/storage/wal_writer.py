@@ -18,7 +18,8 @@ first frame it will hold.
 
 After an `OSError` the writer is poisoned: it raises `DiskFailed` then and at every later call. But a write, or a new
 file, that the system had no space or no descriptor for raises `NoRoom`: the same bytes may be written again to the same
-place, and a file that has no name yet is nobody's. Of a failed sync nothing is known, whatever the reason.
+place, and a file that has no name yet is nobody's. What the log reads the same without (the last mark, the cut behind
+it, CURRENT) is left out then. Of a failed sync nothing is known, whatever the reason.
 """
 
 from collections.abc import Iterator
@@ -63,6 +64,16 @@ def shard_names(disk: Disk, root: str) -> list[str]:
     names = disk.list_dir(paths.wal_dir(root))
     flat = [""] if any(paths.parse_wal_file_name(name) is not None for name in names) else []
     return flat + [name for name in names if paths.parse_shard_name(name) is not None]
+
+
+@contextmanager
+def _if_there_is_room() -> Iterator[None]:
+    """For what may be left out when the system has run out of something. Everything else it says is raised."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in RUN_OUT:
+            raise
 
 
 def truncate_tail(disk: Disk, path: str, offset: int) -> None:
@@ -170,12 +181,14 @@ class ShardWriter:
             return
         self.sync()
         with self._poisoning(self.active_path, "closing"):
-            if self._mark_due:
-                mark = sync_mark(self._offset)
-                self._file.write_at(self._offset, mark)
-                self._offset += len(mark)
-                self._mark_due = False
-            self._file.truncate(self._offset)
+            with _if_there_is_room():
+                if self._mark_due:
+                    mark = sync_mark(self._offset)
+                    self._file.write_at(self._offset, mark)
+                    self._offset += len(mark)
+                    self._mark_due = False
+            with _if_there_is_room():
+                self._file.truncate(self._offset)
             self._file.sync()
             self._file.close()
 
@@ -206,7 +219,8 @@ class ShardWriter:
             file = self._prepare_file()
         with self._poisoning(self.active_path, "rotation"):
             self._file = self._begin(file)
-            before.truncate(offset)
+            with _if_there_is_room():
+                before.truncate(offset)
             before.close()
         self.counters.rotations += 1
 
@@ -231,13 +245,10 @@ class ShardWriter:
     def _begin(self, file: WritableFile) -> WritableFile:
         self._disk.sync_dir(self._directory)
         self._files.append(WalFile(self.next_lsn, self._next_path))
-        try:
+        with _if_there_is_room():  # else it lags behind, which it may
             replace_file(
                 self._disk, f"{self._directory}/{paths.CURRENT}", f"{paths.wal_file_name(self.next_lsn)}\n".encode()
             )
-        except OSError as error:
-            if error.errno not in RUN_OUT:
-                raise  # else it lags behind, which it may
         self._offset = len(file_mark(self._shard, self.next_lsn, self._start))
         self._mark_due = False
         self.counters.written_bytes += self._offset
