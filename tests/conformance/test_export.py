@@ -1,6 +1,7 @@
 """Extension: the export of a range, as lines of JSON and as an Arrow stream. Both say the same."""
 
 import json
+import socket
 from typing import Any
 
 import pyarrow as pa
@@ -86,6 +87,18 @@ def test_an_export_says_that_it_ends_its_connection_and_a_request_behind_it_cost
         connection.send(export + connection.head("GET /v0/health"))
         head, _, chunks = connection.stream.read().partition(b"\r\n\r\n")  # to the end, without a reset
     assert b"\r\nconnection: close\r\n" in head + b"\r\n"
+    assert unchunked(chunks) == whole
+
+
+@pytest.mark.parametrize("accept", [LINES, ARROW])
+def test_a_client_that_shuts_its_sending_side_gets_the_whole_export(topic: Topic, accept: str) -> None:
+    for _ in range(8):
+        topic.write(*({"data": "x" * 4096} for _ in range(500)))
+    whole = topic.api.get(f"{topic.path}/export", headers={"Accept": accept}).body
+    with topic.api.connection() as connection:
+        connection.send(connection.head(f"GET {topic.path}/export", f"Accept: {accept}"))
+        connection.sock.shutdown(socket.SHUT_WR)
+        _, _, chunks = connection.stream.read().partition(b"\r\n\r\n")
     assert unchunked(chunks) == whole
 
 

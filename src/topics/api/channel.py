@@ -62,7 +62,9 @@ class ChannelConnection(asyncio.Protocol):
         "_chunked",
         "_clock",
         "_connections",
+        "_ends",
         "_flush_due",
+        "_half_closed",
         "_handed_bytes",
         "_input_bytes",
         "_key_digest",
@@ -89,6 +91,8 @@ class ChannelConnection(asyncio.Protocol):
         owner: ChannelOwner,
         wire: Wire,
         key_digest: bytes,
+        *,
+        ends: bool = False,
     ) -> None:
         self._transport = transport
         self._connections = connections
@@ -110,6 +114,8 @@ class ChannelConnection(asyncio.Protocol):
         self._reading_paused = False
         self._input_bytes = 0
         self._sends_on = False
+        self._ends = ends
+        self._half_closed = False  # the client sends no more, and reads on
         self._told_to_stop = False
 
     def start(self, unsent: list[bytes], rest: bytes, *, more_behind: bool, writable: bool) -> None:
@@ -196,7 +202,8 @@ class ChannelConnection(asyncio.Protocol):
         # A peer that speaks another protocol, or sends requests behind a stream, may be sending still. Closing then
         # would reset the connection, and the reset may overtake our last words: shut our side only, and wait for the
         # peer to do the same.
-        if (self._upgraded or self._sends_on) and self._transport.can_write_eof():
+        sends_on = (self._upgraded or self._sends_on) and not self._half_closed
+        if sends_on and self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()
@@ -220,13 +227,18 @@ class ChannelConnection(asyncio.Protocol):
         if self._input_bytes > (limits.STREAM_INPUT_BYTES_MAX if self._state == OPEN else limits.LINGER_BYTES_MAX):
             self.abort()
 
-    def eof_received(self) -> None:
-        """The client is gone, or has shut its side, which looks the same. The transport closes by itself."""
+    def eof_received(self) -> bool:
+        """The client is gone, or has shut its side, which looks the same. What ends by itself is sent to the end: a
+        client that is gone resets the connection. Else the transport closes, because this returns False."""
         self._flush()
+        if self._state == OPEN and self._ends:
+            self._half_closed = True
+            return True
         if self._state == OPEN:
             self._note_left()  # before the transport closes
             self._begin_close()
         self._disown()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = CLOSED

@@ -160,13 +160,15 @@ class ChannelOwner(Protocol):
 
 
 class Streaming(Response, kw_only=True, gc=True):
-    """An answer whose body `owner` writes, for as long as it likes.
+    """An answer whose body `owner` writes, for as long as it likes. `ends`: by itself, and so a client that has shut
+    its sending side gets all of it; a stream without an end is over then.
 
     Nothing is added to `headers` but the date, for HTTP/1.1 chunks, and `connection: close` if it says nothing of the
     connection. The answer is the connection's last.
     """
 
     owner: ChannelOwner
+    ends: bool = False
 
 
 class Upgrade(Response, kw_only=True, gc=True):

@@ -45,6 +45,7 @@ _BODY_STALL_TIMEOUT_NS = int(limits.BODY_STALL_TIMEOUT_S * 1e9)
 _IDLE_TIMEOUT_NS = int(limits.IDLE_TIMEOUT_S * 1e9)
 _DRAIN_TIMEOUT_NS = int(limits.DRAIN_TIMEOUT_S * 1e9)
 _LINGER_TIMEOUT_NS = int(limits.LINGER_TIMEOUT_S * 1e9)
+_LINGER_NS_MAX = int(limits.LINGER_S_MAX * 1e9)
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -64,6 +65,7 @@ class HttpProtocol(asyncio.Protocol):
         "_intake",
         "_last_ns",
         "_linger",
+        "_linger_until_ns",
         "_out",
         "_out_bytes",
         "_queue",
@@ -114,6 +116,7 @@ class HttpProtocol(asyncio.Protocol):
         self._out_bytes = 0
         self._unsent_bytes = 0
         self._linger = False
+        self._linger_until_ns = NEVER_NS
         self._discarded_bytes = 0
 
     # --- what the transport calls
@@ -153,9 +156,7 @@ class HttpProtocol(asyncio.Protocol):
                     return
             self._intake.put_back(rest)
         elif reader.stage == STOPPED:
-            self._discarded_bytes += len(data)
-            if self._discarded_bytes > limits.LINGER_BYTES_MAX:
-                self.abort()
+            self._discard(len(data))
             return
         else:
             self._intake.append(data)
@@ -409,11 +410,15 @@ class HttpProtocol(asyncio.Protocol):
         self._out = []
         self._drop_work()
         self._reader.release()
-        channel = ChannelConnection(transport, self._connections, self._clock, answer.owner, wire, key_digest)
+        channel = ChannelConnection(
+            transport, self._connections, self._clock, answer.owner, wire, key_digest, ends=_ends(answer)
+        )
         self._connections.replace(self, channel)
         transport.set_protocol(channel)
         self._intake.resume()
         channel.start(unsent, rest, more_behind=more_behind, writable=not self._writing_paused)
+        if self._half_closed:
+            channel.eof_received()
 
     # --- going on, waiting, ending
 
@@ -437,7 +442,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._state != OPEN:
             return
         if self._hand_over_due is not None:
-            if self._half_closed:
+            if self._half_closed and not _ends(self._hand_over_due[0]):
                 if not _declined(self._hand_over_due[0].owner):
                     self.abort()
                 self._close()
@@ -486,12 +491,22 @@ class HttpProtocol(asyncio.Protocol):
         self.deadline_ns = self._clock.monotonic_ns() + _DRAIN_TIMEOUT_NS
         if linger:
             self._state = LINGERING
-            self.deadline_ns = self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS
+            now_ns = self._clock.monotonic_ns()
+            self.deadline_ns = now_ns + _LINGER_TIMEOUT_NS
+            self._linger_until_ns = now_ns + _LINGER_NS_MAX
             self._intake.resume()
             transport.write_eof()
         else:
             self._state = CLOSED
             transport.close()
+
+    def _discard(self, byte_count: int) -> None:
+        """Input behind a last answer. While it comes the client may be about to read that, within bounds."""
+        self._discarded_bytes += byte_count
+        if self._discarded_bytes > limits.LINGER_BYTES_MAX:
+            self.abort()
+        elif self._state == LINGERING:
+            self.deadline_ns = min(self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS, self._linger_until_ns)
 
     def _drop_work(self) -> None:
         """Nobody waits for the answers any more."""
@@ -509,6 +524,10 @@ class HttpProtocol(asyncio.Protocol):
         self._queue.clear()
         self._out.clear()
         self._intake.clear()
+
+
+def _ends(answer: HandOver) -> bool:
+    return isinstance(answer, Streaming) and answer.ends
 
 
 def _declined(owner: ChannelOwner) -> bool:

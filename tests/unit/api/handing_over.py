@@ -68,6 +68,7 @@ class HandingOver(RecordingApplication):
         super().__init__()
         self.owner = owner
         self.stream_headers: tuple[tuple[bytes, bytes], ...] = SSE_HEADERS
+        self.stream_ends = False
         self.key_digest = b""
         self.release = asyncio.Event()
         self.answer = lambda request: (
@@ -77,7 +78,9 @@ class HandingOver(RecordingApplication):
     def _hand_over(self, request: Request) -> Response:
         request.key_digest = self.key_digest
         if request.path.endswith(b"/stream"):
-            return Streaming(200, b"", b"text/event-stream", self.stream_headers, owner=self.owner)
+            return Streaming(
+                200, b"", b"text/event-stream", self.stream_headers, owner=self.owner, ends=self.stream_ends
+            )
         if request.path.endswith(b"/upgrade"):
             return Upgrade(101, b"", owner=self.owner, head=SWITCHING)
         return Response(200, echo(request))

@@ -82,6 +82,42 @@ async def test_the_last_words_of_a_stream_are_not_overtaken_by_a_reset_when_requ
 
 
 @in_loop
+async def test_a_stream_that_ends_is_sent_whole_to_a_client_that_has_shut_its_side() -> None:
+    for before_it_begins in (False, True):
+        peer = Peer()
+        peer.handing_over.stream_ends = True
+        peer.send(LATER_STREAM)
+        await turns()
+        if before_it_begins:
+            assert peer.transport.protocol.eof_received()  # the transport is to stay open
+        peer.handing_over.release.set()
+        await turns(6)
+        if not before_it_begins:
+            assert peer.transport.protocol.eof_received()
+        peer.channel.write(b"bye")
+        peer.channel.close()
+        assert peer.body == b"3\r\nbye\r\n0\r\n\r\n"
+        assert (peer.transport.eof_written, peer.transport.closed) == (False, True)
+        peer.lose()
+        assert peer.owner.calls == ["opened", "closed"]
+
+
+@in_loop
+async def test_a_stream_without_an_end_is_over_when_its_client_shuts_its_side() -> None:
+    for before_it_begins in (False, True):
+        peer = Peer()
+        peer.send(LATER_STREAM)
+        await turns()
+        if before_it_begins:
+            assert peer.transport.protocol.eof_received()
+        peer.handing_over.release.set()
+        await turns(6)
+        if not before_it_begins:
+            assert not peer.transport.protocol.eof_received()
+        assert peer.owner.calls == (["closed"] if before_it_begins else ["opened", "closed"])
+
+
+@in_loop
 async def test_a_stream_that_says_nothing_of_its_connection_says_that_it_is_the_last_answer() -> None:
     peer, head_only = Peer(), Peer()
     peer.handing_over.stream_headers = head_only.handing_over.stream_headers = ((b"vary", b"accept"),)

@@ -110,6 +110,17 @@ def test_lingering_after_a_refusal_ends_with_the_client_or_with_its_time() -> No
     assert client.transport.aborted
 
 
+def test_a_refused_client_that_still_sends_is_not_reset_before_it_can_read_why() -> None:
+    client = Client()
+    client.send(b"nonsense\r\n")
+    for _ in range(int(limits.LINGER_S_MAX)):
+        client.sweep_after(1)
+        assert not client.transport.aborted
+        client.send(b"the rest of a large body")
+    client.sweep_after(0.001)
+    assert client.transport.aborted
+
+
 def test_connections_beyond_the_limit_are_closed_at_once() -> None:
     connections = Connections(FakeClock(), connections_max=1)
     first = Client(connections=connections)

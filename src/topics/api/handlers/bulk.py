@@ -131,7 +131,7 @@ class BulkHandlers:
         stream = ExportStream(
             self._engine, topic, from_seq, to_seq, _FORMATS[media_type], self._off_loop, self._call_later, release
         )
-        return Streaming(200, b"", media_type, _EXPORT_HEADERS, owner=stream)
+        return Streaming(200, b"", media_type, _EXPORT_HEADERS, owner=stream, ends=True)
 
 
 def _export_type(accept: bytes | None) -> bytes:
