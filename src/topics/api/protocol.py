@@ -156,7 +156,12 @@ class HttpProtocol(asyncio.Protocol):
                     return
             self._intake.put_back(rest)
         elif reader.stage == STOPPED:
-            self._discard(len(data))
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > limits.LINGER_BYTES_MAX:
+                self.abort()
+            elif self._state == LINGERING:
+                # While it comes, the client may be about to read why it was refused.
+                self.deadline_ns = min(self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS, self._linger_until_ns)
             return
         else:
             self._intake.append(data)
@@ -499,14 +504,6 @@ class HttpProtocol(asyncio.Protocol):
         else:
             self._state = CLOSED
             transport.close()
-
-    def _discard(self, byte_count: int) -> None:
-        """Input behind a last answer. While it comes the client may be about to read that, within bounds."""
-        self._discarded_bytes += byte_count
-        if self._discarded_bytes > limits.LINGER_BYTES_MAX:
-            self.abort()
-        elif self._state == LINGERING:
-            self.deadline_ns = min(self._clock.monotonic_ns() + _LINGER_TIMEOUT_NS, self._linger_until_ns)
 
     def _drop_work(self) -> None:
         """Nobody waits for the answers any more."""

@@ -169,6 +169,10 @@ class Client:
             self._receiver.data_received(piece)
         return self.transport.sent
 
+    def shut_its_side(self) -> bool:
+        """Sends no more. Returns whether the transport is to stay open."""
+        return bool(self._receiver.eof_received())
+
     def hang_up(self) -> None:
         """Closes from this end; the transport on the other side notices and closes, too."""
         self._receiver.eof_received()

@@ -89,11 +89,11 @@ async def test_a_stream_that_ends_is_sent_whole_to_a_client_that_has_shut_its_si
         peer.send(LATER_STREAM)
         await turns()
         if before_it_begins:
-            assert peer.transport.protocol.eof_received()  # the transport is to stay open
+            assert peer.shut_its_side()
         peer.handing_over.release.set()
         await turns(6)
         if not before_it_begins:
-            assert peer.transport.protocol.eof_received()
+            assert peer.shut_its_side()
         peer.channel.write(b"bye")
         peer.channel.close()
         assert peer.body == b"3\r\nbye\r\n0\r\n\r\n"
@@ -109,11 +109,11 @@ async def test_a_stream_without_an_end_is_over_when_its_client_shuts_its_side() 
         peer.send(LATER_STREAM)
         await turns()
         if before_it_begins:
-            assert peer.transport.protocol.eof_received()
+            assert peer.shut_its_side()
         peer.handing_over.release.set()
         await turns(6)
         if not before_it_begins:
-            assert not peer.transport.protocol.eof_received()
+            assert not peer.shut_its_side()
         assert peer.owner.calls == (["closed"] if before_it_begins else ["opened", "closed"])
 
 
