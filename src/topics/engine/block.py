@@ -126,6 +126,7 @@ class AnyBlock(Protocol):
 
 class Block:
     __slots__ = (
+        "_indexed_count",
         "_positions_by_tag",
         "_sorted_tags",
         "closed",
@@ -135,6 +136,7 @@ class Block:
         "flushed_count",
         "fragments",
         "has_meta",
+        "has_tags",
         "live_bytes",
         "live_count",
         "meta_at",
@@ -168,7 +170,9 @@ class Block:
         self.flushed_count = 0
         self.flushed_bytes = 0
         self.unflagged: list[int] = []
-        # A tag seen once, as most are, costs no list.
+        self.has_tags = False
+        # The tag index, of the first positions. A tag seen once, as most are, costs no list.
+        self._indexed_count = 0
         self._positions_by_tag: dict[str, int | list[int]] = {}
         self._sorted_tags: list[str] | None = None
 
@@ -196,8 +200,7 @@ class Block:
         """Always at hand."""
 
     def extend(self, batch: Batch, timestamps: Sequence[int]) -> None:
-        """Adds the records of one write to the columns, and to the tag index. Once per write."""
-        position = len(self.fragments)
+        """Adds the records of one write to the columns. Once per write."""
         self.live_count += len(batch.fragments)
         self.live_bytes += batch.total_bytes
         self.written_bytes += batch.total_bytes
@@ -209,25 +212,14 @@ class Block:
         self.timestamps.extend(timestamps)
         if not self.has_meta:
             self.has_meta = any(batch.meta_at)
-        positions_by_tag = self._positions_by_tag
-        for tag in batch.tags:
-            if tag is not None:
-                if positions_by_tag.setdefault(tag, position) == position:
-                    self._sorted_tags = None
-                else:
-                    self._index_again(tag, position)
-            position += 1
+        if not self.has_tags:
+            self.has_tags = batch.tags.count(None) < len(batch.tags)
 
     def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
         """One record without meta. Hot: most writes are one."""
-        fragments = self.fragments
         if tag is not None:
-            position = len(fragments)
-            if self._positions_by_tag.setdefault(tag, position) == position:
-                self._sorted_tags = None
-            else:
-                self._index_again(tag, position)
-        fragments.append(fragment)
+            self.has_tags = True
+        self.fragments.append(fragment)
         self.timestamps.append(timestamp)
         self.sizes.append(size)
         self.nodes.append(node)
@@ -236,18 +228,6 @@ class Block:
         self.live_count += 1
         self.live_bytes += size
         self.written_bytes += size
-
-    def _index_again(self, tag: str, position: int) -> None:
-        """Indexes another record with a tag that is already there."""
-        positions = self._positions_by_tag[tag]
-        if isinstance(positions, int):
-            self._positions_by_tag[tag] = [positions, position]
-        else:
-            positions.append(position)
-
-    @property
-    def has_tags(self) -> bool:
-        return bool(self._positions_by_tag)
 
     def kill(self, position: int, *, deleted: bool) -> int:
         if deleted and position < self.flushed_count:
@@ -299,6 +279,8 @@ class Block:
         return bisect_left(self.timestamps, oldest_ts)
 
     def matching(self, match: TagMatch) -> list[int]:
+        if self._indexed_count < len(self.tags):
+            self._index_tags()
         if not match.is_prefix:
             tags = [match.text] if match.text in self._positions_by_tag else []
         else:
@@ -312,6 +294,21 @@ class Block:
                 found += positions
         fragments = self.fragments
         return [position for position in found if fragments[position] is not None]
+
+    def _index_tags(self) -> None:
+        """Adds what came since somebody last asked for a tag. Most blocks are sealed before anybody does, and a place
+        in the index costs as much time and memory as all columns of a record."""
+        positions_by_tag = self._positions_by_tag
+        start, self._indexed_count = self._indexed_count, len(self.tags)
+        for position, tag in enumerate(self.tags[start:], start):
+            if tag is not None:
+                known = positions_by_tag.setdefault(tag, position)
+                if known == position:
+                    self._sorted_tags = None
+                elif isinstance(known, int):
+                    positions_by_tag[tag] = [known, position]
+                else:
+                    known.append(position)
 
     def _tags_with_prefix(self, prefix: str) -> list[str]:
         ordered = self._sorted_tags

@@ -200,9 +200,13 @@ def load_tail(
     block = Block(segment.first_seq)
     if batch.fragments:
         block.extend(batch, timestamps)
-    for position, dead in enumerate(deleted):
-        if dead or segment.first_seq + position < image.earliest_seq:
-            block.kill(position, deleted=False)
+    dead_below = min(max(image.earliest_seq - segment.first_seq, 0), len(deleted))
+    for position in range(dead_below):
+        block.kill(position, deleted=False)
+    if True in deleted:
+        for position in range(dead_below, len(deleted)):
+            if deleted[position]:
+                block.kill(position, deleted=False)
     block.flushed_count, block.flushed_bytes = len(block), segment.data_bytes
     block.unflagged = list(segment.deleted)
     return block

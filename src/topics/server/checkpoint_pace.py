@@ -6,14 +6,17 @@ from topics import limits
 class CheckpointPace:
     """After a checkpoint that the disk refused, the next one waits: a second, then twice as long each time."""
 
-    __slots__ = ("_retry_s", "_waited_s")
+    __slots__ = ("_retry_s", "_sealed_bytes", "_settled_s", "_waited_s")
 
     def __init__(self) -> None:
         self._waited_s = 0.0
         self._retry_s = 0.0
+        self._sealed_bytes = 0
+        self._settled_s = 0.0
 
-    def due(self, wal_bytes: int, *, room_is_low: bool = False) -> bool:
-        """`wal_bytes`: written since the last checkpoint. `room_is_low`: what is deleted gives its room back two
+    def due(self, wal_bytes: int, *, sealed_bytes: int = 0, room_is_low: bool = False) -> bool:
+        """`wal_bytes`: written since the last checkpoint. `sealed_bytes`: sealed since then; until a snapshot points to
+        the segments, a start reads all of it from the log. `room_is_low`: what is deleted gives its room back two
         checkpoints later, and somebody waits for that."""
         interval_s, retry_s = limits.CHECKPOINT_INTERVAL_S, self._retry_s
         if room_is_low:
@@ -22,9 +25,13 @@ class CheckpointPace:
                 min(retry_s, limits.CHECKPOINT_LOW_ROOM_RETRY_S),
             )
         self._waited_s += limits.CHECKPOINT_POLL_S
+        self._settled_s += limits.CHECKPOINT_POLL_S
+        if sealed_bytes != self._sealed_bytes:
+            self._sealed_bytes, self._settled_s = sealed_bytes, 0.0
+        settled = sealed_bytes >= limits.CHECKPOINT_SEALED_BYTES and self._settled_s >= limits.CHECKPOINT_SETTLED_S
         if self._waited_s < retry_s:
             return False
-        if wal_bytes < limits.CHECKPOINT_WAL_BYTES and self._waited_s < interval_s:
+        if wal_bytes < limits.CHECKPOINT_WAL_BYTES and self._waited_s < interval_s and not settled:
             return False
         self._waited_s = 0.0
         return True

@@ -156,7 +156,7 @@ class Checkpointer:
         while True:
             await asyncio.sleep(limits.CHECKPOINT_POLL_S)
             room_is_low = self._journal.full is not None
-            if not pace.due(self.unabsorbed_bytes, room_is_low=room_is_low):
+            if not pace.due(self.unabsorbed_bytes, sealed_bytes=self._sealer.sealed_bytes, room_is_low=room_is_low):
                 continue
             if self.has_work:
                 pace.done(succeeded=await self.checkpoint(clean=False))

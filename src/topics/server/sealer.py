@@ -78,6 +78,7 @@ class Sealer:
         self._stopping = False
         self._failing = False
         self._sealed: list[tuple[int, int]] = []  # as (topic_id, first_seq), since the last checkpoint began
+        self.sealed_bytes = 0  # of these
         self.failures_total = 0
 
     async def run(self) -> None:
@@ -157,6 +158,7 @@ class Sealer:
                 continue
             if size:
                 self._sealed.append(key)
+                self.sealed_bytes += size
             topic.log.replace_block(self._sealed_block(topic, block, columns, size))
             self._state.changed[topic] = None
         self._state.count_unsealed()
@@ -189,7 +191,7 @@ class Sealer:
 
     def take_sealed(self) -> list[tuple[int, int]]:
         """What was sealed since this was last called: the next snapshot points to it, or nobody ever will."""
-        sealed, self._sealed = self._sealed, []
+        sealed, self._sealed, self.sealed_bytes = self._sealed, [], 0
         return sealed
 
     def return_sealed(self, sealed: list[tuple[int, int]]) -> None:

@@ -212,3 +212,9 @@ class FrameDecoder:
 def start_of(frame: Frame) -> int:
     """The offset the frame was read at."""
     return frame[8] - OVERHEAD_BYTES - len(frame[5]) - len(frame[6]) - len(frame[7])
+
+
+def is_intact(buffer: MappedBytes, offset: int, end: int) -> bool:
+    """Whether the checksum of the frame between these offsets matches."""
+    checksum_at = end - CHECKSUM_BYTES
+    return xxh3_64_digest(buffer[offset + LENGTH_BYTES : checksum_at])[::-1] == buffer[checksum_at:end]

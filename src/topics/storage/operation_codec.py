@@ -13,8 +13,8 @@ from msgspec import structs
 
 from topics.model import operation
 from topics.model.operation import Appended, Control, Forwarded, Operation, WriteEnd
-from topics.model.payload import join_payload, split_payload
-from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, fragment_of
+from topics.model.payload import SEPARATOR, are_data_only, join_payload, split_payload
+from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, plain_fragments, render_fragment
 from topics.storage.frame import (
     BATCH_CONTINUES,
     HAS_NODE,
@@ -54,9 +54,6 @@ _APPEND = int(FrameKind.APPEND)
 _encode = msgspec.json.encode
 _decode: Callable[[bytes], Control] = msgspec.json.Decoder(Control).decode
 
-ReplayedRecord = tuple[int, int, bytes, bytes, bytes]
-"""(flags, ts, node, tag, payload)"""
-
 
 def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
     """The frames of one batch. Records come last."""
@@ -94,27 +91,29 @@ def _append_frames(appended: Appended, *, durable: bool) -> list[bytes]:
 def operations_of(frames: Iterable[Frame]) -> Iterator[Operation]:
     """The operations of whole batches, in order; writes of one topic that follow each other as one. Hot: once per
     frame."""
-    topic_id = first_seq = 0
-    records: list[ReplayedRecord] = []
-    for kind, flags, frame_topic_id, seq, ts, node, tag, payload, _ in frames:
-        if kind == _APPEND:
+    topic_id = next_seq = 0
+    gathered: list[Frame] = []
+    for frame in frames:
+        if frame[0] == _APPEND:
             if (
-                frame_topic_id != topic_id
-                or seq != first_seq + len(records)
-                or (len(records) >= APPENDS_GATHERED_MAX and not records[-1][0] & BATCH_CONTINUES)
+                frame[3] != next_seq
+                or frame[2] != topic_id
+                or (len(gathered) >= APPENDS_GATHERED_MAX and not gathered[-1][1] & BATCH_CONTINUES)
             ):
-                if records:
-                    yield _appended(topic_id, first_seq, records)
-                    records = []
-                topic_id, first_seq = frame_topic_id, seq
-            records.append((flags, ts, node, tag, payload))
+                if gathered:
+                    yield _appended(gathered)
+                    gathered = []
+                topic_id, next_seq = frame[2], frame[3]
+            gathered.append(frame)
+            next_seq += 1
         else:
-            if records:
-                yield _appended(topic_id, first_seq, records)
-                records = []
-            yield _decode(payload)
-    if records:
-        yield _appended(topic_id, first_seq, records)
+            if gathered:
+                yield _appended(gathered)
+                gathered = []
+            topic_id = 0
+            yield _decode(frame[7])
+    if gathered:
+        yield _appended(gathered)
 
 
 def decode_control(body: bytes) -> Control:
@@ -122,42 +121,73 @@ def decode_control(body: bytes) -> Control:
     return _decode(body)
 
 
-def _appended(topic_id: int, first_seq: int, records: Sequence[ReplayedRecord]) -> Appended:
-    batch, timestamps = batch_of(first_seq, records)
-    writes: list[WriteEnd] = []
-    for seq, (flags, _, _, _, payload) in enumerate(records, first_seq):
-        if not flags & BATCH_CONTINUES:
-            key = split_payload(payload)[2] if b"\0" in payload else None
-            writes.append(WriteEnd(seq, None if key is None else key.decode()))
-    return Appended(topic_id, first_seq, batch, timestamps, writes)
+def _appended(frames: Sequence[Frame]) -> Appended:
+    """The writes of frames in a row, as one. Hot: columns instead of one record after the other."""
+    _, flags, topic_ids, seqs, timestamps, nodes, tags, payloads, _ = zip(*frames, strict=True)
+    seen = set(flags)
+    batch = batch_of(
+        seqs[0],
+        timestamps,
+        _where(HAS_NODE, seen, flags, nodes),
+        _where(HAS_TAG, seen, flags, tags),
+        payloads,
+    )
+    writes = [
+        WriteEnd(seq, _key_of(payload) if SEPARATOR in payload else None)
+        for seq, flag, payload in zip(seqs, flags, payloads, strict=True)
+        if not flag & BATCH_CONTINUES
+    ]
+    return Appended(topic_ids[0], seqs[0], batch, array("q", timestamps), writes)
 
 
-def batch_of(first_seq: int, records: Iterable[ReplayedRecord]) -> tuple[Batch, "array[int]"]:
-    """Records as they come from the disk, as a log keeps them. Hot: once per record."""
-    fragments: list[bytes] = []
-    sizes: list[int] = []
-    nodes: list[str | None] = []
-    tags: list[str | None] = []
-    meta_at: list[int] = []
-    timestamps = array("q")
-    total_bytes = 0
-    seq = first_seq
-    for flags, ts, node_bytes, tag_bytes, payload in records:
-        node = node_bytes.decode() if flags & HAS_NODE else None
-        fragment, at = fragment_of(seq, ts, node, payload)
-        # The payload without the key it may carry, which only the log needs.
-        key_bytes = 0
-        if b"\0" in payload:
-            _, meta, key = split_payload(payload)
-            if key is not None:
-                key_bytes = len(key) + (2 if meta is None else 1)
-        size = RECORD_OVERHEAD_BYTES + len(node_bytes) + len(tag_bytes) + len(payload) - key_bytes
-        fragments.append(fragment)
-        meta_at.append(at)
-        nodes.append(node)
-        tags.append(tag_bytes.decode() if flags & HAS_TAG else None)
-        timestamps.append(ts)
-        sizes.append(size)
-        total_bytes += size
-        seq += 1
-    return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes), timestamps
+def _where(flag: int, seen: set[int], flags: Sequence[int], texts: Sequence[bytes]) -> Sequence[bytes | None]:
+    """The texts, None where the flag says that there is none. `seen`: all values among the flags; there are few."""
+    have = [bool(value & flag) for value in seen]
+    if not any(have):
+        return (None,) * len(texts)
+    if all(have):
+        return texts
+    return [text if each & flag else None for each, text in zip(flags, texts, strict=True)]
+
+
+def _key_of(payload: bytes) -> str | None:
+    key = split_payload(payload)[2]
+    return None if key is None else key.decode()
+
+
+def batch_of(
+    first_seq: int,
+    timestamps: Sequence[int],
+    nodes: Sequence[bytes | None],
+    tags: Sequence[bytes | None],
+    payloads: Sequence[bytes],
+) -> Batch:
+    """Records as they come from the disk, as a log keeps them. Hot: once per record, column by column."""
+    node_texts = _texts(nodes)
+    sizes = [RECORD_OVERHEAD_BYTES + size for size in map(len, payloads)]
+    for column in (nodes, tags):
+        if column.count(None) < len(column):
+            sizes = [size + len(text or b"") for size, text in zip(sizes, column, strict=True)]
+    if are_data_only(payloads):
+        fragments = plain_fragments(first_seq, timestamps, node_texts, payloads)
+        meta_at = [0] * len(fragments)
+    else:
+        fragments, meta_at = [], []
+        for position, payload in enumerate(payloads):
+            data, meta, key = split_payload(payload)
+            seq, ts, node = first_seq + position, timestamps[position], node_texts[position]
+            fragment, at = render_fragment(seq, ts, node, data, meta or b"")
+            fragments.append(fragment)
+            meta_at.append(at)
+            if key is not None:  # only the log needs it
+                sizes[position] -= len(key) + (2 if meta is None else 1)
+    return Batch(fragments, sizes, node_texts, _texts(tags), meta_at, sum(sizes))
+
+
+def _texts(column: Sequence[bytes | None]) -> list[str | None]:
+    missing = column.count(None)
+    if missing == len(column):
+        return [None] * missing
+    if not missing:
+        return list(map(bytes.decode, column))  # type: ignore[arg-type]  # none is None
+    return [None if text is None else text.decode() for text in column]

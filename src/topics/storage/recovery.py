@@ -7,7 +7,8 @@ tails, and those only by `repair`: recovering again gives the same.
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, islice
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,10 +18,9 @@ from topics.model.operation import Operation, RouterPut, TopicCreated
 from topics.model.record import Batch
 from topics.storage import paths, snapshot_chain
 from topics.storage.errors import CorruptFile, UnknownVersion
-from topics.storage.frame import HAS_NODE, HAS_TAG
 from topics.storage.fs import Disk
 from topics.storage.operation_codec import batch_of, operations_of
-from topics.storage.segment_format import DELETED, decode_records, frame_heads
+from topics.storage.segment_format import DELETED, decode_records
 from topics.storage.snapshot_chain import TailPiece, Tails, tail_bytes
 from topics.storage.tiers import Tiers
 from topics.storage.wal_positions import read_positions
@@ -192,9 +192,11 @@ def read_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece])
         return CorruptFile(_path_of(pieces, image), offset, f"seq {seq} of topic {image.name!r} cannot be read")
 
     records = decode_records(content, 0, segment.first_seq, stop_seq, corrupt, with_deleted=True)
-    deleted = [content[end - 1] == DELETED for _, end, _, _ in frame_heads(content, len(content), segment.first_seq)]
-    if len(deleted) != segment.count:
-        raise corrupt(0, segment.first_seq + len(deleted))
+    _, timestamps, nodes, tags, payloads = zip(*records, strict=True) if records else ((),) * 5
+    batch = batch_of(segment.first_seq, timestamps, nodes, tags, payloads)
+    if batch.total_bytes != len(content):
+        raise corrupt(batch.total_bytes, stop_seq)
+    deleted = _deleted(content, batch.sizes)
     for position in segment.deleted:
         deleted[position] = True
     dead_below = max(image.earliest_seq - segment.first_seq, 0)
@@ -202,14 +204,15 @@ def read_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece])
     if left != segment.live_count:
         marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
         raise CorruptFile(_path_of(pieces, image), 0, f"topic {image.name!r}: {marked}")
-    batch, timestamps = batch_of(
-        segment.first_seq,
-        (
-            (HAS_NODE * (node is not None) | HAS_TAG * (tag is not None), ts, node or b"", tag or b"", payload)
-            for _, ts, node, tag, payload in records
-        ),
-    )
-    return Tail(batch, timestamps, deleted)
+    return Tail(batch, array("q", timestamps), deleted)
+
+
+def _deleted(content: bytes, sizes: Iterable[int]) -> list[bool]:
+    """Whether each of these frames is marked deleted, which its last byte says."""
+    last_bytes = list(map(content.__getitem__, islice(accumulate(sizes, initial=-1), 1, None)))
+    if DELETED not in last_bytes:
+        return [False] * len(last_bytes)
+    return [byte == DELETED for byte in last_bytes]
 
 
 def _path_of(pieces: list[TailPiece], image: TopicImage) -> str:

@@ -18,25 +18,31 @@ A file too short for its first frame, or all zeros, is torn at 0.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from struct import Struct
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import (
     APPEND,
     BATCH_CONTINUES,
     CHECKPOINT_MARK,
+    FIXED_LENGTH,
     FRAME_KIND_MAX,
+    LENGTH_BYTES,
+    OVERHEAD_BYTES,
     BadFrame,
     Frame,
     FrameDecoder,
+    is_intact,
     start_of,
 )
 from topics.storage.fs import MappedBytes
-from topics.storage.wal_mark import FileMark, file_mark, find_sync_mark, parse_file_mark, sync_mark_body
+from topics.storage.wal_mark import FileMark, file_mark, find_sync_mark, parse_file_mark, sync_mark, sync_mark_body
 
 __all__ = ["Frame"]
 
 _FILE_MARK_BYTES_MIN = len(file_mark(0, 0, 0))
 _ZEROS = bytes(1 << 20)
+_unpack_lengths = Struct("<IBBQ16xHHI").unpack_from
 
 
 class EndReason(Enum):
@@ -130,6 +136,36 @@ def first_mark(buffer: MappedBytes, path: str) -> FileMark | None:
     for frame in FrameDecoder(buffer, 0):
         return parse_file_mark(frame[7], path) if frame[0] == CHECKPOINT_MARK else None
     return None
+
+
+def behind(buffer: MappedBytes, frame_count: int) -> int | None:
+    """The offset behind the first so many frames that are no marks, in a file that begins with its mark. What is in
+    these records is in a snapshot, so their lengths are enough; everything else is checked, lest a mark be counted.
+    None if they are not plainly there: then a scan from the beginning says what is wrong. Hot, 0.2 µs a record, which
+    is a fifth of what it takes to read one."""
+    unpack, append, fixed_length = _unpack_lengths, APPEND, FIXED_LENGTH
+    last = len(buffer) - OVERHEAD_BYTES
+    offset = flags = 0
+    while frame_count:
+        if offset > last:
+            return None
+        length, kind, flags, topic_id, node_len, tag_len, data_len = unpack(buffer, offset)
+        if node_len + tag_len + data_len + fixed_length != length:
+            return None
+        end = offset + LENGTH_BYTES + length
+        if kind == append and topic_id:
+            frame_count -= 1
+        elif not is_intact(buffer, offset, end) or (kind == CHECKPOINT_MARK and not _is_mark(buffer, offset, end)):
+            return None
+        elif kind != CHECKPOINT_MARK:
+            frame_count -= 1
+        offset = end
+    return None if offset > len(buffer) or flags & BATCH_CONTINUES else offset
+
+
+def _is_mark(buffer: MappedBytes, offset: int, end: int) -> bool:
+    """Whether a mark is where it says it is."""
+    return not offset or buffer[offset:end] == sync_mark(offset)
 
 
 def _is_zero(buffer: MappedBytes, start: int) -> bool:

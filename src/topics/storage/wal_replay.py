@@ -15,7 +15,7 @@ from topics.storage import paths
 from topics.storage.errors import CorruptFile
 from topics.storage.frame import CHECKPOINT_MARK, Frame
 from topics.storage.fs import Disk
-from topics.storage.wal_reader import EndReason, first_mark, scan
+from topics.storage.wal_reader import EndReason, behind, first_mark, scan
 from topics.storage.wal_writer import WalFile, truncate_tail, wal_files
 
 
@@ -61,6 +61,8 @@ class ShardReplay:
         start = 0
         for position, file in enumerate(self._files):
             mark = first_mark(self._disk.map(file.path), file.path)
+            if mark is not None and mark.first_lsn != file.first_lsn:
+                raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {mark.first_lsn}")
             start = start if mark is None else mark.start
             frames = self._file_frames(file, followed=position + 1 < len(self._files))
             found.append(WalPiece(start, file.path, frames))
@@ -102,16 +104,18 @@ class ShardReplay:
 
     def _file_frames(self, file: WalFile, *, followed: bool) -> Iterator[Frame]:
         buffer = self._disk.read(file.path)
-        frames = scan(buffer, file.path, followed=followed)
         lsn = file.first_lsn
         if lsn > self.next_lsn:
             missing = f"frames {self.next_lsn} to {lsn - 1} are missing before this file"
             raise CorruptFile(file.path, 0, missing)
-        mark, skipped_below = CHECKPOINT_MARK, self._from_lsn
+        start, mark, skipped_below = 0, CHECKPOINT_MARK, self._from_lsn
+        if lsn < skipped_below and first_mark(buffer, file.path) is not None:
+            beyond = behind(buffer, skipped_below - lsn)
+            if beyond is not None:
+                start, lsn = beyond, skipped_below
+        frames = scan(buffer, file.path, start, followed=followed)
         for frame in frames:
             if frame[0] == mark:
-                if frames.mark is not None and frames.mark.first_lsn != file.first_lsn:
-                    raise CorruptFile(file.path, 0, f"its mark says it begins at lsn {frames.mark.first_lsn}")
                 continue
             if lsn >= skipped_below:
                 yield frame

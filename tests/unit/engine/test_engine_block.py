@@ -94,6 +94,15 @@ def test_a_tag_that_comes_later_is_found_by_its_prefix(tagged: Block) -> None:
     assert sorted(tagged.matching(TagMatch("a:", is_prefix=True))) == [3, 4, 8]
 
 
+def test_a_tag_that_comes_again_is_found_in_all_its_places(tagged: Block) -> None:
+    """The index grows when it is asked, by what came since."""
+    for count in range(1, 4):
+        append(tagged, record(tag="again"), record(), ts=1000)
+        assert len(tagged.matching(TagMatch("again", is_prefix=False))) == count
+    append(tagged, record(tag="again"), record(tag="again"), ts=1000)
+    assert tagged.matching(TagMatch("again", is_prefix=True)) == [8, 10, 12, 14, 15]
+
+
 def test_a_block_knows_whether_any_record_has_meta_or_tags() -> None:
     plain = block_of(record())
     assert (plain.has_meta, plain.has_tags) == (False, False)

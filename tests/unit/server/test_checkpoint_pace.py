@@ -54,3 +54,31 @@ def test_while_the_disk_has_too_little_room_a_checkpoint_that_fails_is_not_put_o
         pace.done(succeeded=False)
     until_due = [pace.due(0, room_is_low=True) for _ in range(polls(limits.CHECKPOINT_LOW_ROOM_RETRY_S))]
     assert until_due == [False] * (len(until_due) - 1) + [True]
+
+
+def test_one_is_due_once_enough_is_sealed_and_nothing_more_is() -> None:
+    """Until a snapshot points to the segments, a start reads all of it from the log."""
+    pace = CheckpointPace()
+    settled_polls = int(limits.CHECKPOINT_SETTLED_S / limits.CHECKPOINT_POLL_S)
+    enough = limits.CHECKPOINT_SEALED_BYTES
+    assert not any(pace.due(0, sealed_bytes=enough + more) for more in range(3 * settled_polls))
+    sealed = enough + 3 * settled_polls
+    polls = [pace.due(0, sealed_bytes=sealed) for _ in range(settled_polls + 1)]
+    assert polls == [False] * settled_polls + [True]
+
+
+def test_a_little_that_was_sealed_waits_for_its_turn() -> None:
+    pace = CheckpointPace()
+    before = int(limits.CHECKPOINT_INTERVAL_S / limits.CHECKPOINT_POLL_S) - 1
+    assert not any(pace.due(0, sealed_bytes=limits.CHECKPOINT_SEALED_BYTES - 1) for _ in range(before))
+    assert pace.due(0, sealed_bytes=limits.CHECKPOINT_SEALED_BYTES - 1)
+
+
+def test_a_refused_one_waits_whatever_was_sealed() -> None:
+    pace = CheckpointPace()
+    pace.done(succeeded=False)
+    pace.done(succeeded=False)
+    pace.done(succeeded=False)
+    before = int(4 * limits.CHECKPOINT_RETRY_S_MIN / limits.CHECKPOINT_POLL_S) - 1
+    assert not any(pace.due(0, sealed_bytes=limits.CHECKPOINT_SEALED_BYTES) for _ in range(before))
+    assert pace.due(0, sealed_bytes=limits.CHECKPOINT_SEALED_BYTES)

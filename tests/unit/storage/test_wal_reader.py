@@ -20,7 +20,7 @@ from topics.storage.frame import (
 )
 from topics.storage.fs import MappedBytes
 from topics.storage.wal_mark import WAL_FORMAT, FileMark, file_mark, sync_mark
-from topics.storage.wal_reader import End, EndReason, scan
+from topics.storage.wal_reader import End, EndReason, behind, scan
 
 PATH = "wal/wal-0000000000000000.log"
 
@@ -68,6 +68,46 @@ def test_a_scan_can_begin_at_any_frame() -> None:
     content = file_of([record(1), record(2)])
     (first, *_) = [frame[8] for frame in scan(content, PATH) if frame[0] == FrameKind.APPEND]
     assert [frame[3] for frame in scan(content, PATH, first)] == [2]
+
+
+GROUPS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3), min_size=1, max_size=4)
+
+
+@given(GROUPS, st.booleans())
+def test_frames_that_are_skipped_are_not_there_and_all_others_are(groups: list[list[int]], zeros: bool) -> None:
+    """A group is what was synced together, a number in it a batch of so many more frames than one."""
+    seq = 0
+    content = file_mark(0, 0, 1)
+    for number, group in enumerate(groups):
+        content += sync_mark(len(content)) if number else b""
+        for more in group:
+            count = more + 1
+            content += b"".join(append_frames(1, seq, 1000, [(None, b"tag", b"data")] * count, durable=False))
+            seq += count
+    content += bytes(100 * zeros)
+    everything = [frame for frame in scan(content, PATH) if frame[0] != FrameKind.CHECKPOINT_MARK]
+    ends_of_batches = [0, *(number for number, frame in enumerate(everything, 1) if not frame[1] & BATCH_CONTINUES)]
+    for count in range(seq + 1):
+        offset = behind(content, count)
+        if count not in ends_of_batches:
+            assert offset is None, "a batch is read whole"
+            continue
+        assert offset is not None
+        rest = scan(content, PATH, offset)
+        assert [frame for frame in rest if frame[0] != FrameKind.CHECKPOINT_MARK] == everything[count:]
+        assert rest.end == End(EndReason.CLEAN, len(content) - 100 * zeros)
+    assert behind(content, seq + 1) is None
+
+
+def test_what_is_damaged_is_not_skipped_into_the_middle_of_something() -> None:
+    """Whichever bit is wrong: as many frames are passed over as are to be, or none."""
+    content = file_of([record(1), record(2)], [record(3, b"p" * 30)], [record(4)])
+    whole = behind(content, 3)
+    for at in range(len(content)):
+        for bit in range(8):
+            assert behind(flip(content, at, bit), 3) in (None, whole)
+    for at in range(whole or 0):
+        assert behind(content[:at], 3) is None
 
 
 def test_a_map_is_read_like_bytes() -> None:
