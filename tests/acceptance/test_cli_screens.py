@@ -24,6 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     clicks = Topic(process.api, "clicks")
     clicks.configure(cap_records=2)
     clicks.write(*({"data": {"n": number}} for number in range(5)))
+    clicks.seqs()  # so that it was read
     orders = Topic(process.api, "orders")
     orders.write({"data": {"sku": 1}, "tag": "vip:\x1b[31m7"}, {"data": {"sku": 2}, "meta": {"by": "hand"}})
     process.api.put("/v0/topics/orders/cursors/billing", {"seq": 1})

@@ -55,6 +55,7 @@ def with_progress(copy: Copy, target: str, verb: str) -> None:
     for error in result.damaged_snapshots:
         print(f"topics: a damaged snapshot was passed over for an older one: {error.message}", file=sys.stderr)
     print(
-        f"{target}: {verb} and checked {counted(result.topics, 'topic')}, {counted(result.segments, 'segment')} "
-        f"({result.copied_bytes / 1e6:.1f} MB) and {counted(result.wal_frames, 'WAL frame')}"
+        f"{target}: {verb} and checked a snapshot with {counted(result.topics, 'topic')}, "
+        f"{counted(result.segments, 'segment')} ({result.copied_bytes / 1e6:.1f} MB), and what came after it: "
+        f"{counted(result.wal_frames, 'WAL frame')}"
     )

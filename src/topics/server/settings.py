@@ -33,6 +33,7 @@ _BOOLEANS = {
 }
 # Read by clients, commands and tests.
 _OF_OTHERS = ("TOPICS_API_KEYS", "TOPICS_API_KEY", "TOPICS_URL")
+_VARIABLE = re.compile(r"TOPICS_([A-Z_]+)")
 _OF_A_SERVICE = re.compile(r"TOPICS_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?|TEST_\w+)")
 _LOG_LEVELS = {
     "trace": "DEBUG",
@@ -110,6 +111,13 @@ class _Environment:
         if name in self._given:
             return "environment"
         return "file" if name in self._file else "default"
+
+    def as_written(self, message: str) -> str:
+        """A sentence about a setting of the file calls settings by the names they have there."""
+        about = _VARIABLE.match(message)
+        if about is None or self.source(about[0]) != "file":
+            return message
+        return "in the settings file, " + _VARIABLE.sub(lambda name: name[1].lower(), message)
 
     def unknown(self) -> list[str]:
         """A sentence for each variable that looks like a setting and is none."""
@@ -191,6 +199,13 @@ def _joined(values: MutableMapping[str, str], file: Mapping[str, str]) -> _Envir
 
 
 def _read(env: _Environment, values: MutableMapping[str, str], strict: bool, file: Mapping[str, str]) -> Settings:
+    try:
+        return _checked(env, values, strict, file)
+    except ConfigurationError as error:
+        raise ConfigurationError(env.as_written(error.message)) from None
+
+
+def _checked(env: _Environment, values: MutableMapping[str, str], strict: bool, file: Mapping[str, str]) -> Settings:
     host, port = _read_address(env)
     fixed_keys = parse_keys(values.pop("TOPICS_API_KEYS", ""))
     keys_file = env.text("TOPICS_API_KEYS_FILE", "")

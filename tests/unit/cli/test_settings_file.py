@@ -35,8 +35,9 @@ def test_the_environment_wins_over_the_file_unless_it_is_empty(file: Path) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prot = 1", "TOPICS_PROT is not a setting: it does nothing. Did you mean TOPICS_PORT?"),
-        ("port = 'x'", "TOPICS_PORT='x': use a whole number"),
+        ("prot = 1", "in the settings file, prot is not a setting: it does nothing. Did you mean port?"),
+        ("port = 'x'", "in the settings file, port='x': use a whole number"),
+        ("host = '0.0.0.0'", "Set api_keys or api_keys_file, bind to 127.0.0.1, or"),
         ("TOPICS_PORT = 1", "TOPICS_PORT: settings are in lower case here, without TOPICS_; write port"),
         ("port = 1.5", "port: use a string, a whole number, true, false, or a list of strings"),
         ("[server]\nport = 1", "server: use a string, a whole number, true, false, or a list of strings"),
@@ -48,6 +49,11 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(file: Path, text:
     with pytest.raises(ConfigurationError) as refused:
         settings(file, text)
     assert said in refused.value.message
+
+
+def test_a_variable_that_cannot_be_used_is_called_by_its_name(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^TOPICS_PORT='x': use a whole number$"):
+        settings(file, "port = 1", TOPICS_PORT="x")
 
 
 def test_a_missing_file_is_refused() -> None:
