@@ -83,6 +83,7 @@ def server_on(
         TOPICS_PORT="0",
         TOPICS_PORT_FILE=str(port_file),
         TOPICS_DATA_DIR=str(directory / "data"),
+        TOPICS_MAX_TOPICS="1000000",  # as many as the largest measurement makes, and a few beside them
         **(settings or {}),
     )
     log = directory / "server.log"
