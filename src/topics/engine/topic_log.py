@@ -27,6 +27,9 @@ from topics.model.tag_match import TagMatch
 UNREADABLE = (TopicsError, OSError)
 """What a block raises whose records are on a disk that does not give them back as they were."""
 
+_TOLD_BYTES = limits.SMALL_TAIL_BYTES // 64
+"""A single record of this size is always told; of smaller ones, 64 are as much as a block that does not count."""
+
 
 class TopicLog:
     __slots__ = (
@@ -92,7 +95,7 @@ class TopicLog:
         return held == count or held >= self._block_events_max or block.written_bytes >= limits.SMALL_TAIL_BYTES
 
     def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
-        """`append` for one record without meta. Hot: of a large block only every 64th record is told."""
+        """`append` for one record without meta. Hot: of small records in a large block only every 64th is told."""
         block = self._block_for_next()
         block.add(fragment, size, node, tag, timestamp)
         self.head_seq += 1
@@ -103,7 +106,7 @@ class TopicLog:
         return (
             held == 1
             or held >= self._block_events_max
-            or (not held & 63 and block.written_bytes >= limits.SMALL_TAIL_BYTES)
+            or ((not held & 63 or size >= _TOLD_BYTES) and block.written_bytes >= limits.SMALL_TAIL_BYTES)
         )
 
     def _block_for_next(self) -> Block:

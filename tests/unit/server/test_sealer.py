@@ -199,6 +199,37 @@ def test_while_the_disk_refuses_segments_the_budget_holds_and_nothing_acknowledg
         assert sorted(at.started(survivor).read_all("orders").records) == [1, 2, 3, 4, 5]
 
 
+def test_on_a_slow_disk_the_budget_holds_and_nothing_acknowledged_is_lost() -> None:
+    """Writers go on while blocks are written, each time until they are told to come back."""
+    at = At(unsealed_bytes_max=8 * LARGE)
+    acknowledged = refused = 0
+    for turn in range(12):
+        jobs = at.sealer.begin()
+        for topic in ("orders", "others", "orders", "more") * 4:
+            try:
+                at.server.write(topic, large(), config=FSYNC if turn % 2 else {"durability": "disk"})
+                acknowledged += 1
+            except Throttled:
+                refused += 1
+            assert at.server.engine.state.count_unsealed() <= 9 * (LARGE + 300)
+        at.sealer.remove(at.sealer.settle(jobs, at.sealer.write(jobs)))
+        if turn % 3 == 2:
+            at.server.checkpoint()
+        survivor = at.started(at.disk.crash_keep_all())
+        assert sum(len(survivor.read_all(topic).records) for topic in ("orders", "others", "more")) == acknowledged
+    assert refused > acknowledged > 40, "the disk was the bottleneck, and everybody got on"
+
+
+def test_a_few_large_records_in_each_of_many_topics_count() -> None:
+    at = At(unsealed_bytes_max=10 * LARGE, segment_events_max=100)
+    half = [NewRecord(Raw(b'"%b"' % (b"x" * (LARGE // 2))))]
+    for number in range(10):
+        at.server.write(f"t{number}", half)
+        at.server.write(f"t{number}", half)
+    with pytest.raises(Throttled):
+        at.server.write("t10", half)
+
+
 def test_what_is_never_written_does_not_count() -> None:
     at = At(unsealed_bytes_max=LARGE)
     for _ in range(10):
