@@ -165,6 +165,7 @@ ROOM_PER_BYTE_TAKEN = 4  # a byte that is taken is written to the log, an increm
 ROOM_PER_BYTE_UNSEALED = 2  # of these are left of a byte in memory that is in the log: a segment, and a fold
 ROOM_RETRY_AFTER_S = 5
 ROOM_RETRY_MS = 200  # a write the disk had no room for is tried again after this
+ROOM_WAIT_AT_STOP_S = 5.0  # then a stop goes on without it
 
 # Backups
 BACKUP_POLL_S = 0.02

@@ -31,6 +31,7 @@ SMALL = {
     "SEGMENTS_OPEN_MAX": 4,
     "COLD_LOADED_BYTES_MAX": 16 * limits.KIB,
     "EXPIRY_INTERVAL_S": 0.1,
+    "ROOM_WAIT_AT_STOP_S": 0.5,
 }
 TOLD = "told what to refuse"
 REFUSED_LINES_MAX = 10_000

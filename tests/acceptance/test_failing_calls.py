@@ -88,7 +88,7 @@ PLACES_AT_A_START = {
     "stat": ("data/meta", "data/topics", "data/wal", "cold/"),
     "mmap": ("data/meta", "data/topics", "data/wal"),
 }
-AT_A_STOP_SAMPLE = [Fault("truncate", "ENOSPC", "wal-")]
+AT_A_STOP_SAMPLE = [Fault("truncate", "ENOSPC", "wal-"), Fault("write", "ENOSPC", "wal-", times=FOR_A_WHILE)]
 AT_A_START_SAMPLE = [Fault("stat", "EIO", "OWNER")]
 
 

@@ -14,8 +14,9 @@ synced within `sync_interval_ms` of being written, also when nothing else arrive
 `on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
 once, in the order of submission. `note_synced(lsn)` is called on it after each sync. After a failure everything not yet
 durable and everything submitted later fails with the same error; `on_trouble` is told once. What the system had no room
-for is no failure: it is held, with whatever comes behind it, and tried again; `on_trouble` is told once, too. Nor are
-files that cannot be removed: `on_untrimmed` is told, and it is tried again when more are to go.
+for is no failure: it is held, with whatever comes behind it, and tried again until `stop_waiting_for_room`, and
+`on_trouble` is told once, too. Nor are files that cannot be removed: `on_untrimmed` is told, and it is tried again when
+more are to go.
 
 `submit` and `close` may be called from one other thread.
 """
@@ -112,6 +113,7 @@ class CommitThread(Generic[Ticket]):
         self._gathering = False
         self._parked = False
         self._closing = False
+        self._waits_for_room = True
         self._thread: threading.Thread | None = None
         # Touched by the writing side only.
         self._unsynced_tickets: list[Ticket] = []
@@ -197,6 +199,12 @@ class CommitThread(Generic[Ticket]):
             self._trim_below_lsn = max(self._trim_below_lsn, lsn)
             self._changed.notify()
 
+    def stop_waiting_for_room(self) -> None:
+        """What there is no room for now, or later, is lost, and the shard has failed."""
+        with self._changed:
+            self._waits_for_room = False
+            self._changed.notify()
+
     def start(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -241,15 +249,21 @@ class CommitThread(Generic[Ticket]):
                 self._report(0)
             self._trim()
         except NoRoom as no_room:
-            if self.no_room is None:
+            if not self._waits_for_room:
+                self._break(DiskFailed(no_room.path, no_room.operation, no_room.os_error))
+            elif self.no_room is None:
                 self.no_room = no_room
                 self._on_trouble(no_room)
         except DiskFailed as failure:
-            self.failure = failure
-            self._held = []
-            self._fail([], failure)
-            self._on_trouble(failure)
+            self._break(failure)
         return None
+
+    def _break(self, failure: DiskFailed) -> None:
+        """From now on the shard takes nothing, and what it holds is lost."""
+        self.failure = failure
+        self._held = []
+        self._fail([], failure)
+        self._on_trouble(failure)
 
     def _trim(self) -> None:
         if self._trim_below_lsn:
@@ -337,12 +351,8 @@ class CommitThread(Generic[Ticket]):
 
     def _finish(self) -> None:
         self._sync_interval_ns = 0
+        self._waits_for_room = False  # nobody tries again
         self.step()
-        if self.no_room is not None:
-            # Nobody tries again: it is lost.
-            self.failure = DiskFailed(self.no_room.path, self.no_room.operation, self.no_room.os_error)
-            self._fail([], self.failure)
-            self._on_trouble(self.failure)
         try:
             self._writer.close()
         except DiskFailed as failure:

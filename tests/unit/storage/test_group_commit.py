@@ -235,6 +235,24 @@ def test_absorbed_files_that_cannot_be_removed_stay_until_the_next_time_and_the_
     assert shard.durable[-1] == ["200"]
 
 
+def test_what_there_is_no_room_for_is_held_until_nobody_waits_for_room_any_more() -> None:
+    shard = Shard()
+    shard.submit(1)
+    shard.commit.step()
+    shard.disk.fail_at(shard.disk.mutating_calls + 1, errno.ENOSPC, and_after=True)
+    shard.submit(2)
+    for _ in range(3):
+        shard.commit.step()
+    assert (shard.durable, shard.failed, shard.commit.failure) == ([["1"]], [], None)
+    shard.commit.stop_waiting_for_room()
+    shard.commit.step()
+    assert shard.failed == [["2"]]
+    assert [error.os_error.errno for error in shard.errors] == [errno.ENOSPC]
+    with pytest.raises(DiskFailed):
+        shard.submit(3)
+    assert shard.found_after_power_cut() == [1]
+
+
 def test_syncs_are_counted_by_how_long_they_took() -> None:
     histogram = SyncHistogram()
     for duration_us in (0, 50, 51, 1_000_000, 1_000_001):
