@@ -217,6 +217,7 @@ SERVING_BYTES_MAX = 1 * MIB  # for one watcher of one topic in one turn, and one
 BATCHES_PER_SERVING_MAX = 8
 OWN_NODES_SHARED_SEQS_MAX = 64  # watchers so close to the head share a batch, unless they wrote something of it
 PACED_RETRY_AFTER_MS = 1500
+PACED_TURN_STEPS = 1000  # watchers looked at or told in one turn of the loop; once for each of their topics
 SHUTDOWN_RETRY_AFTER_MS = 2000
 WEBSOCKET_COMMANDS_MAX = 1000
 WEBSOCKET_UNREAD_BYTES_MAX = 4 * MIB  # below what its channel cuts, so that there is a word before the end

@@ -8,7 +8,7 @@ turns, and whoever else has something to do on the loop does it in between.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from topics import limits
@@ -17,6 +17,8 @@ from topics.delivery.governor import Governor
 from topics.delivery.scheduler import Scheduler
 from topics.delivery.shared_batches import SharedBatches
 from topics.engine.topic import Topic
+
+_DONE = object()
 
 CallLater = Callable[[float, Callable[[], None]], object]
 
@@ -42,6 +44,7 @@ class Hub:
         self._ready: Scheduler[Topic] = Scheduler(lambda topic, now_ms: topic.effective_priority(now_ms))
         self._unserved: dict[Topic, deque[Watcher]] = {}  # those that a turn did not get to
         self._again: set[Topic] = set()  # of these topics, those with more for the watchers that were served already
+        self._telling: Iterator[None] | None = None  # those whose deliveries pause; None = all are told
         self._latency_ms = 0.0
         self._scheduled_ns = 0  # when the coming turn was asked for; 0 = none is
 
@@ -86,19 +89,36 @@ class Hub:
             return
         self._ready.deferring = deferring
         if deferring:
-            self._tell_paced()
-        elif self._ready.ready_depth and not self._scheduled_ns:
+            is_telling = self._telling is not None
+            self._telling = self._pace_all()
+            if not is_telling:
+                self._tell_paced()
+            return
+        if self._telling is not None:
+            self._telling = iter(())  # whoever was not told yet need not be
+        if self._ready.ready_depth and not self._scheduled_ns:
             self._schedule(0)
 
     def _tell_paced(self) -> None:
+        """One turn's part of it: 2000 watchers of 256 topics each take 75 ms in all."""
+        assert self._telling is not None
+        for _ in range(limits.PACED_TURN_STEPS):
+            if next(self._telling, _DONE) is _DONE:
+                self._telling = None
+                return
+        self._call_later(0, self._tell_paced)
+
+    def _pace_all(self) -> Iterator[None]:
+        """Tells every watcher once, with all of its topics that are paused. A step each."""
         now_ms = self._clock.now_ms()
         paced: dict[Watcher, list[str]] = {}
-        for topic, watchers in self._watchers.items():
-            if topic.effective_priority(now_ms) < 0:
-                for watcher in watchers:
-                    paced.setdefault(watcher, []).append(topic.name)
+        for topic in [topic for topic in self._watchers if topic.effective_priority(now_ms) < 0]:
+            for watcher in list(self.watchers_of(topic)):
+                paced.setdefault(watcher, []).append(topic.name)
+                yield
         for watcher, names in paced.items():
             watcher.pace(names, limits.PACED_RETRY_AFTER_MS)
+            yield
 
     def _schedule(self, delay_s: float) -> None:
         self._scheduled_ns = self._clock.monotonic_ns() + int(delay_s * 1e9)

@@ -211,6 +211,37 @@ def test_what_was_paused_is_served_when_deferring_ends() -> None:
     assert len(watcher.paced) == 1
 
 
+def test_many_watchers_are_told_of_a_pause_over_several_turns_and_each_of_all_its_topics() -> None:
+    stage = LiveStage()
+    watchers = [RecordingWatcher(stage) for _ in range(limits.PACED_TURN_STEPS)]
+    for name in ("low", "lower"):
+        topic = stage.configure(name, priority=-1)
+        for watcher in watchers:
+            stage.hub.watch(topic, watcher)
+    stage.hub.defer(True)
+    told_by_turn = []
+    while any(not watcher.paced for watcher in watchers):
+        told_by_turn.append(sum(len(watcher.paced) for watcher in watchers))
+        stage.loop.turn()
+    assert told_by_turn == [0, 0]  # in the first two turns it is gathered who is to be told
+    assert all(watcher.paced == [(["low", "lower"], limits.PACED_RETRY_AFTER_MS)] for watcher in watchers)
+
+
+def test_a_pause_that_is_over_before_everybody_was_told_is_not_told_to_the_rest() -> None:
+    stage = LiveStage()
+    watchers = [RecordingWatcher(stage) for _ in range(limits.PACED_TURN_STEPS)]
+    topic = stage.configure("low", priority=-1)
+    for watcher in watchers:
+        stage.hub.watch(topic, watcher)
+    stage.hub.defer(True)
+    stage.hub.defer(False)
+    stage.settle()
+    assert not any(watcher.paced for watcher in watchers)
+    stage.hub.defer(True)
+    stage.settle()
+    assert all(len(watcher.paced) == 1 for watcher in watchers)
+
+
 # A crowd
 
 
