@@ -186,6 +186,9 @@ CURSORS_PER_TOPIC_MAX = 1000
 
 # Work on the loop that is cut into slices, so that nobody waits for all of it
 ENCODED_BY_LOOP_BYTES_MAX = 1 * MIB  # the frames of a larger write are made by the thread that writes them
+DECODE_SLICE_BYTES = 2 * MIB  # of a larger body, decoded in one turn; up to twice as much at its end
+DECODE_HEAD_BYTES_MAX = 64 * KIB  # before the records of a body that is decoded in slices
+DECODE_CUT_TRIES_MAX = 3
 WRITE_TURN_BYTES_MAX = 4 * MIB  # a larger body is read, decoded and appended in a turn each
 DELETE_SLICE_RECORDS = 10_000  # looked at by a delete by tag in one turn, and one block more
 DELETE_PLANS_MAX = 64  # deletes by tag under way, of one topic

@@ -23,7 +23,7 @@ import pytest
 
 from acceptance import faulty_server
 from acceptance.faulty_server import TOLD, Fault
-from acceptance.mixed_load import WRITTEN, MixedLoad
+from acceptance.mixed_load import REFUSALS, WRITTEN, MixedLoad
 from acceptance.server import Server
 from conformance.client import TOO_LATE, eventually, success
 
@@ -66,7 +66,7 @@ MATRIX = [
     for kind, places in PLACES.items()
     for place, error, (skip, times) in product(places, ERRORS, ((0, ONCE), (2, ONCE), (0, FOR_A_WHILE)))
 ]
-# Which files each class meets at every stop, and at every start of a server that was killed.
+# Which files each class meets at every stop, and at every start, with its first readers, of a server that was killed.
 PLACES_AT_A_STOP = {
     "open": ("data/meta",),
     "write": ("wal-", "data/meta"),
@@ -257,16 +257,32 @@ def test_a_call_that_fails_at_a_stop_loses_nothing(tmp_path: Path, fault: Fault)
     check_kept(tmp_path, load)
 
 
+def read_through(server: FaultyServer) -> None:
+    """A start looks into those segments only that something has to be counted in; a reader looks into all of them."""
+    for topic in WRITTEN:
+        from_seq, head_seq = 0, 1
+        while from_seq < head_seq:
+            reply = server.api.post(f"/v0/topics/{topic}/diff", {"from_seq": from_seq, "limit": 40})
+            if reply.status != 200:
+                assert reply.json["error"]["code"] in REFUSALS, reply.body
+                break
+            from_seq, head_seq = reply.json["next_from_seq"], reply.json["head_seq"]
+
+
 @pytest.mark.parametrize("fault", at_an_end(PLACES_AT_A_START) if EXHAUSTIVE else AT_A_START_SAMPLE, ids=told)
 def test_a_call_that_fails_at_a_start_loses_nothing(tmp_path: Path, fault: Fault) -> None:
     with under_load(tmp_path) as (_, load):
         load.stop()
         load.check_live()
-    refusal = ""
+    refusal, server = "", None
     try:
-        FaultyServer(tmp_path, fault).close()
+        server = FaultyServer(tmp_path, fault)
     except (AssertionError, OSError, http.client.HTTPException) as error:
         refusal = repr(error)
+    if server is not None:
+        with contextlib.closing(server):
+            read_through(server)
+            assert server.runs, server.log()
     assert TOO_LATE not in refusal
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log, log

@@ -48,15 +48,18 @@ class Call(Struct, gc=False):
                 return into()
             except TypeError:
                 raise InvalidRequest("this request needs a JSON body") from None
-        content_type = self.request.headers.get(b"content-type")
-        if content_type != b"application/json" and not _is_json(content_type):
-            shown = "none" if content_type is None else repr(content_type.decode("latin-1")[:80])
-            raise UnsupportedMediaType(f"Content-Type must be application/json, not {shown}")
+        self.require_json()
         try:
             return decode(body, into)
         except UnknownFields as unknown:
             self.warnings = unknown.warnings
         return decode_leniently(body, into)
+
+    def require_json(self) -> None:
+        content_type = self.request.headers.get(b"content-type")
+        if content_type != b"application/json" and not _is_json(content_type):
+            shown = "none" if content_type is None else repr(content_type.decode("latin-1")[:80])
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {shown}")
 
 
 def _is_json(content_type: bytes | None) -> bool:

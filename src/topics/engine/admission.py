@@ -31,12 +31,7 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
     count = len(records)
     if count == 0:
         raise InvalidRequest.in_field("records", "must hold at least one record")
-    if count > bounds.batch_records_max:
-        raise BatchTooLarge(
-            f"records: {count} records in one write; at most {bounds.batch_records_max} are allowed",
-            field="records",
-            max=bounds.batch_records_max,
-        )
+    check_record_count(count, bounds.batch_records_max)
     if default_node is not None:
         byte_length(default_node, bounds.node_bytes_max, "node")
     fragments: list[bytes] = []
@@ -86,6 +81,15 @@ def admit(records: list[NewRecord], default_node: str | None, first_seq: int, ts
         total_bytes += size
         seq += 1
     return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes, payloads, has_delays)
+
+
+def check_record_count(count: int, count_max: int) -> None:
+    if count > count_max:
+        raise BatchTooLarge(
+            f"records: there are more than {count_max} in one write, and no more are allowed",
+            field="records",
+            max=count_max,
+        )
 
 
 def byte_length(text: str, bytes_max: int, field: str, index: int = -1) -> int:

@@ -174,18 +174,8 @@ class Store:
     async def close(self) -> None:
         """Everything is durable when it returns, and another process may have the directory. But a full disk is not
         waited for longer than a moment: then `trouble` says what is lost."""
-        giving_up = asyncio.get_running_loop().call_later(limits.ROOM_WAIT_AT_STOP_S, self._stop_waiting_for_room)
-        try:
-            await self._close()
-        finally:
-            giving_up.cancel()
-        self.release()
-
-    def _stop_waiting_for_room(self) -> None:
-        for shard in self._journal.shards:
-            shard.stop_waiting_for_room()
-
-    async def _close(self) -> None:
+        loop = asyncio.get_running_loop()
+        giving_up = loop.call_later(limits.ROOM_WAIT_AT_STOP_S, self._journal.stop_waiting_for_room)
         if self._settling is not None:
             await self._settling
         if self._sealing is not None:
@@ -200,9 +190,10 @@ class Store:
                     await self.checkpointer.checkpoint(clean=True)
             self.sealer.close()
             self.checkpointer.close()
-            loop = asyncio.get_running_loop()
             for shard in self._journal.shards:
                 await loop.run_in_executor(None, shard.close)
+        giving_up.cancel()
+        self.release()
 
     # The steps of a recovery
 

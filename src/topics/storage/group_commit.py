@@ -14,7 +14,7 @@ synced within `sync_interval_ms` of being written, also when nothing else arrive
 `on_durable(tickets, sync_ns)` and `on_failed(tickets, error)` are called on this thread, each ticket exactly
 once, in the order of submission. `note_synced(lsn)` is called on it after each sync. After a failure everything not yet
 durable and everything submitted later fails with the same error; `on_trouble` is told once. What the system had no room
-for is no failure: it is held, with whatever comes behind it, and tried again until `stop_waiting_for_room`, and
+for is no failure: it is held, with whatever comes behind it, and tried again while it `waits_for_room`, and
 `on_trouble` is told once, too. Nor are files that cannot be removed: `on_untrimmed` is told, and it is tried again when
 more are to go.
 
@@ -113,7 +113,6 @@ class CommitThread(Generic[Ticket]):
         self._gathering = False
         self._parked = False
         self._closing = False
-        self._waits_for_room = True
         self._thread: threading.Thread | None = None
         # Touched by the writing side only.
         self._unsynced_tickets: list[Ticket] = []
@@ -121,6 +120,7 @@ class CommitThread(Generic[Ticket]):
         self._held: list[_Write[Ticket]] = []  # what the system had no room for, to be written before anything else
         self.no_room: NoRoom | None = None  # why, while that is so
         self.commit_window_ns = 0  # set by the other thread
+        self.waits_for_room = True  # set by the other thread: False when what there is no room for is to be lost
         self._queue_depth_peak = 0
         self.sync_histogram = SyncHistogram()
 
@@ -199,12 +199,6 @@ class CommitThread(Generic[Ticket]):
             self._trim_below_lsn = max(self._trim_below_lsn, lsn)
             self._changed.notify()
 
-    def stop_waiting_for_room(self) -> None:
-        """What there is no room for now, or later, is lost, and the shard has failed."""
-        with self._changed:
-            self._waits_for_room = False
-            self._changed.notify()
-
     def start(self, name: str) -> None:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -249,21 +243,19 @@ class CommitThread(Generic[Ticket]):
                 self._report(0)
             self._trim()
         except NoRoom as no_room:
-            if not self._waits_for_room:
-                self._break(DiskFailed(no_room.path, no_room.operation, no_room.os_error))
-            elif self.no_room is None:
-                self.no_room = no_room
-                self._on_trouble(no_room)
+            if self.waits_for_room:
+                if self.no_room is None:
+                    self.no_room = no_room
+                    self._on_trouble(no_room)
+                return None
+            self.failure = DiskFailed(no_room.path, no_room.operation, no_room.os_error)
         except DiskFailed as failure:
-            self._break(failure)
+            self.failure = failure
+        if self.failure is not None:
+            self._held = []
+            self._fail([], self.failure)
+            self._on_trouble(self.failure)
         return None
-
-    def _break(self, failure: DiskFailed) -> None:
-        """From now on the shard takes nothing, and what it holds is lost."""
-        self.failure = failure
-        self._held = []
-        self._fail([], failure)
-        self._on_trouble(failure)
 
     def _trim(self) -> None:
         if self._trim_below_lsn:
@@ -351,7 +343,7 @@ class CommitThread(Generic[Ticket]):
 
     def _finish(self) -> None:
         self._sync_interval_ns = 0
-        self._waits_for_room = False  # nobody tries again
+        self.waits_for_room = False  # nobody tries again
         self.step()
         try:
             self._writer.close()

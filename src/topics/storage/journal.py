@@ -87,6 +87,11 @@ class DiskJournal(Generic[T]):
         error = _storage_failed(failure)
         self._deliver(lambda: _resolve(tickets, error, 0))
 
+    def stop_waiting_for_room(self) -> None:
+        """What there is no room for, now or later, is lost, and its shard has failed."""
+        for shard in self._shards:
+            shard.waits_for_room = False
+
     def barrier(self) -> list[T]:
         """A ticket for each shard, resolved when all handed over so far is durable."""
         return [self._submit(shard, b"", 0, gated=True) for shard in self._shards]  # type: ignore[misc]

@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -439,6 +439,18 @@ def test_a_refused_export_holds_no_slot() -> None:
 # Work that is cut into turns
 
 
+def driven(answer: Coroutine[Any, Any, Response], look: Callable[[], None]) -> Response:
+    """The reply of a handler that takes several turns; `look` is called before each."""
+    while True:
+        look()
+        try:
+            answer.send(None)
+        except StopIteration as end:
+            reply = end.value
+            assert isinstance(reply, Response)
+            return reply
+
+
 def test_a_large_write_is_decoded_and_appended_in_turns_of_their_own() -> None:
     at = Served()
     at.call("PUT /v0/topics/t", {"durability": "memory"})
@@ -447,11 +459,11 @@ def test_a_large_write_is_decoded_and_appended_in_turns_of_their_own() -> None:
     answer = at.server.application.handle(request)
     assert not isinstance(answer, Response | Waiting)
     topic = at.server.engine.topic("t")
-    answer.send(None)  # decoded
-    assert (topic.assigned_seq, topic.log.head_seq) == (0, 0)
-    with pytest.raises(StopIteration) as stopped:
-        answer.send(None)
-    assert stopped.value.value.status == 200
+    heads: list[int] = []
+    reply = driven(answer, lambda: heads.append(topic.assigned_seq))
+    assert set(heads) == {0}
+    assert len(heads) > len(request.body) // limits.DECODE_SLICE_BYTES
+    assert reply.status == 200
     assert topic.log.head_seq == len(records)
 
 
@@ -461,6 +473,19 @@ def test_a_large_write_that_is_no_write_is_refused_as_a_small_one_is() -> None:
     large = b'{"records":[{"data":"' + b"x" * limits.WRITE_TURN_BYTES_MAX + b'"}],"idempotency_key":5}'
     status, reply = at.call("POST /v0/topics/t", large)
     assert (status, reply["error"]["code"]) == (400, "invalid_request")
+
+
+def test_a_large_write_of_too_many_records_is_refused_before_all_of_it_is_decoded() -> None:
+    at = Served(TOPICS_MAX_BATCH_RECORDS="1000")
+    at.call("PUT /v0/topics/t", {})
+    request = at.request("POST /v0/topics/t", {"records": [{"data": 1}] * (limits.WRITE_TURN_BYTES_MAX // 8)})
+    answer = at.server.application.handle(request)
+    assert not isinstance(answer, Response | Waiting)
+    turns: list[None] = []
+    reply = driven(answer, lambda: turns.append(None))
+    # Its UTF-8 is looked at, and one slice of its records.
+    assert len(turns) == len(request.body) // limits.DECODE_SLICE_BYTES + 2
+    assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "batch_too_large")
 
 
 def test_a_large_delete_by_tag_lets_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:

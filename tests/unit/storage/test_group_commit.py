@@ -244,7 +244,7 @@ def test_what_there_is_no_room_for_is_held_until_nobody_waits_for_room_any_more(
     for _ in range(3):
         shard.commit.step()
     assert (shard.durable, shard.failed, shard.commit.failure) == ([["1"]], [], None)
-    shard.commit.stop_waiting_for_room()
+    shard.commit.waits_for_room = False
     shard.commit.step()
     assert shard.failed == [["2"]]
     assert [error.os_error.errno for error in shard.errors] == [errno.ENOSPC]

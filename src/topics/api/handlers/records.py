@@ -18,6 +18,7 @@ from topics.api.waiting import once_committed
 from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
+from topics.engine.admission import check_record_count
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Busy
 from topics.engine.log_reading import ReadBatch
@@ -27,6 +28,7 @@ from topics.errors import InvalidRequest, Throttled
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch, parse_match
+from topics.wire.large_write import decode_in_parts
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import DeletePreview, DeleteRecordsResponse, DiffResponse, WriteResponse
@@ -35,9 +37,18 @@ Result = TypeVar("Result")
 
 
 class RecordHandlers:
-    def __init__(self, engine: Engine, long_polls: LongPolls, *, diff_limit_max: int, node_bytes_max: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        long_polls: LongPolls,
+        *,
+        batch_records_max: int,
+        diff_limit_max: int,
+        node_bytes_max: int,
+    ) -> None:
         self._engine = engine
         self._long_polls = long_polls
+        self._batch_records_max = batch_records_max
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
@@ -62,8 +73,8 @@ class RecordHandlers:
         return self._write(call, call.body(WriteRequest))
 
     async def _write_in_turns(self, call: Call) -> Response:
-        """For a large body: it was read in one turn of the loop, is decoded in another, and appended in a third."""
-        body = call.body(WriteRequest)
+        """For a large body: it was read in one turn of the loop, is decoded in some, and appended in another one."""
+        body = await self._decoded_in_turns(call)
         while True:
             await asyncio.sleep(0)
             try:
@@ -72,6 +83,18 @@ class RecordHandlers:
                 await committed(busy.commit)
             else:
                 return answer if isinstance(answer, Response) else await answer
+
+    async def _decoded_in_turns(self, call: Call) -> WriteRequest:
+        call.require_json()
+        parts = decode_in_parts(call.request.body)
+        while True:
+            try:
+                record_count = next(parts)
+            except StopIteration as end:
+                write: WriteRequest | None = end.value
+                return call.body(WriteRequest) if write is None else write
+            check_record_count(record_count, self._batch_records_max)
+            await asyncio.sleep(0)
 
     def _write(self, call: Call, body: WriteRequest) -> Answer:
         request = call.request
