@@ -1,5 +1,6 @@
 """A write, over HTTP or WebSocket: what the engine is given, who waits for room, and the reply."""
 
+from topics.engine.admission import Prepared
 from topics.engine.engine import Appended, Write
 from topics.errors import Throttled
 from topics.model.config import Durability
@@ -7,8 +8,8 @@ from topics.wire.render import write_reply
 from topics.wire.requests import WriteRequest
 
 
-def write_of(body: WriteRequest, idempotency_key: str | None) -> Write:
-    return Write(body.records, body.node, idempotency_key, body.create, body.config, producer=body.producer)
+def write_of(body: WriteRequest, idempotency_key: str | None, prepared: Prepared | None = None) -> Write:
+    return Write(body.records, body.node, idempotency_key, body.create, body.config, body.producer, prepared)
 
 
 def waits_for_room(error: Throttled) -> bool:

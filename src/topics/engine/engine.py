@@ -60,6 +60,7 @@ class Engine:
         self.delete_cursor = topics.delete_cursor
 
         self.append = records.append
+        self.prepare = records.prepare
         self.append_single = records.append_single
         self.read = records.read
         self.cursor_at = records.cursor_at

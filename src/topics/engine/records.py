@@ -5,12 +5,13 @@ done. A call whose answer would reveal something not yet durable raises `Busy`.
 """
 
 from array import array
+from collections.abc import Generator
 
 from msgspec import UNSET, Struct
 
 from topics import limits
 from topics.engine import log_reading
-from topics.engine.admission import WriteLimits, admit
+from topics.engine.admission import Prepared, WriteLimits, admit, prepare
 from topics.engine.flow import EngineLimits, Flow, Landed
 from topics.engine.forwarding import Forwarding
 from topics.engine.journal import Busy, Commit
@@ -39,6 +40,7 @@ class Write(Struct, frozen=True, gc=False):
     create: bool | None = None
     config: TopicConfigPatch | None = None
     producer: Producer | None = None  # in place of a key
+    prepared: Prepared | None = None
 
 
 class Appended(Struct, frozen=True, gc=False):
@@ -109,7 +111,12 @@ class Records:
             if earlier is not None:
                 return _repeated(topic, earlier, write.producer)
         ts = max(now_ms, topic.assigned_ts)
-        batch = admit(records, write.node, topic.assigned_seq + 1, ts, self._limits.write)
+        if write.prepared is None or records is not write.records:
+            batch = admit(records, write.node, topic.assigned_seq + 1, ts, self._limits.write)
+        else:
+            if ts - limits.PREPARED_MS_MAX < write.prepared.ts < ts and write.prepared.ts >= topic.assigned_ts:
+                ts = write.prepared.ts
+            batch = write.prepared.at(topic.assigned_seq + 1, ts)
         if batch.has_delays and topic.queue is None:
             raise InvalidRequest.in_field("delay_ms", f'only jobs can be delayed; topic "{name}" is not a queue')
         if topic.config.ttl_ms:
@@ -126,6 +133,14 @@ class Records:
         commit = self._hand_over(topic, batch, ts, key, records, now_ms, created=created)
         journal_ns = self._flow.clock.monotonic_ns() - started_ns
         return Appended(topic, first_seq, len(batch.fragments), created, False, commit, journal_ns, next_number)
+
+    def prepare(self, name: str, records: list[NewRecord], node: str | None) -> Generator[None, None, Prepared]:
+        """Admits a large write ahead of `append`, a slice a step. If others write to the topic meanwhile, only the seqs
+        in its fragments have to be changed."""
+        topic = self._state.topics.get(name)
+        now_ms = self._clock.now_ms()
+        first_seq, ts = (1, now_ms) if topic is None else (topic.assigned_seq + 1, max(now_ms, topic.assigned_ts))
+        return prepare(records, node, first_seq, ts, self._limits.write)
 
     def append_single(self, name: str, record: NewRecord, default_node: str | None) -> int:
         """`append` for what most writes are: one record that nobody waits for, to a topic where nothing has to be

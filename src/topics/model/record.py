@@ -122,6 +122,14 @@ def plain_fragments(
     return [b'{"$seq":%d,"$ts":%d,"data":%b}' % each for each in zip(seqs, timestamps, data, strict=True)]
 
 
+def moved_fragment(fragment: bytes, seq: int, ts: int, meta_at: int) -> tuple[bytes, int]:
+    """The fragment of the same record with another seq and time, and where its meta begins."""
+    # {"$seq":7,"$ts":1748450001000,"$node":"eu-1","data":…: what follows the second comma is taken over.
+    rest_at = fragment.index(b",", fragment.index(b",", 8) + 1)
+    moved = b"".join((b'{"$seq":%d,"$ts":%d' % (seq, ts), memoryview(fragment)[rest_at:]))
+    return moved, meta_at and meta_at + len(moved) - len(fragment)
+
+
 def payload_of(fragment: bytes, meta_at: int, key: bytes | None = None) -> bytes:
     """What the disk keeps of the record. `"data":` cannot stand unescaped inside the node before it."""
     start = fragment.index(b'"data":') + 7

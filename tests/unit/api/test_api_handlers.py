@@ -475,6 +475,32 @@ def test_a_large_write_that_is_no_write_is_refused_as_a_small_one_is() -> None:
     assert (status, reply["error"]["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_large_write_gets_its_seqs_when_it_is_appended(others: int) -> None:
+    at = Served()
+    at.call("PUT /v0/topics/t", {"durability": "memory"})
+    records = [{"data": "x" * 500_000, "meta": {"k": 1}}] * (limits.WRITE_TURN_BYTES_MAX // 500_000 + 1)
+    request = at.request("POST /v0/topics/t", {"records": records, "idempotency_key": "k"})
+    answer = at.server.application.handle(request)
+    assert not isinstance(answer, Response | Waiting)
+    turns = 0
+
+    def meanwhile() -> None:
+        nonlocal turns
+        turns += 1
+        if turns <= others:
+            at.write(1)
+
+    reply = json.loads(driven(answer, meanwhile).body)
+    assert (reply["first_seq"], reply["count"]) == (others + 1, len(records))
+    seqs: list[int] = []
+    while len(seqs) < others + len(records):
+        _, page = at.call("POST /v0/topics/t/diff", {"from_seq": len(seqs)})
+        seqs += [record["$seq"] for record in page["records"]]
+        assert page["records"][-1].get("meta") in (None, {"k": 1})
+    assert seqs == [*range(1, others + len(records) + 1)]
+
+
 def test_a_large_write_of_too_many_records_is_refused_before_all_of_it_is_decoded() -> None:
     at = Served(TOPICS_MAX_BATCH_RECORDS="1000")
     at.call("PUT /v0/topics/t", {})

@@ -6,7 +6,7 @@ import pytest
 from engine_on_a_fake_clock import record
 
 from topics import limits
-from topics.engine.admission import WriteLimits, admit, byte_length
+from topics.engine.admission import Prepared, WriteLimits, admit, byte_length, prepare
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord
 
@@ -140,3 +140,54 @@ def test_the_values_of_meta_are_any_json_and_stay_as_they_are(meta: bytes) -> No
 @pytest.mark.parametrize(("text", "length"), [("", 0), ("abc", 3), ("ä", 2), ("😀", 4)])
 def test_lengths_are_those_of_the_utf_8(text: str, length: int) -> None:
     assert byte_length(text, 4, "tag") == length
+
+
+# A large write, ahead of its turn
+
+
+def prepared(records: list[NewRecord], first_seq: int, ts: int) -> tuple[int, Prepared]:
+    """The steps it took, and what came of it."""
+    steps = prepare(records, "n", first_seq, ts, WriteLimits())
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            assert isinstance(found, Prepared)
+            return count, found
+        count += 1
+
+
+def various_records(count: int) -> list[NewRecord]:
+    return [
+        record(
+            b'"%d,\\"$ts\\":1"' % number, tag="t" if number % 2 else None, meta=b'{"a":1}' if number % 3 else b"null"
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("first_seq", "ts"), [(7, 1000), (7, 12345), (99_999, 1000), (1, 0)])
+def test_what_was_prepared_is_what_would_be_admitted_whatever_came_before_it(
+    monkeypatch: pytest.MonkeyPatch, first_seq: int, ts: int
+) -> None:
+    monkeypatch.setattr(limits, "ADMIT_SLICE_RECORDS", 4)
+    records = various_records(50)
+    _, found = prepared(records, 7, 1000)
+    assert found.at(first_seq, ts) == admit(records, "n", first_seq, ts, WriteLimits())
+
+
+def test_a_step_of_preparing_is_bounded_in_records_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIT_SLICE_RECORDS", 10)
+    monkeypatch.setattr(limits, "ADMIT_SLICE_BYTES", 100)
+    assert prepared([record(b"1")] * 95, 1, 0)[0] == 10
+    assert prepared([record(b"1" * 60)] * 10, 1, 0)[0] == 5
+    assert prepared([record(b"1" * 200)] * 10, 1, 0)[0] == 10
+
+
+def test_a_record_refused_while_preparing_is_named_by_its_place_in_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ADMIT_SLICE_RECORDS", 3)
+    with pytest.raises(InvalidRequest) as refused:
+        prepared([*various_records(7), record(meta=b"[]")], 1, 0)
+    assert refused.value.detail["field"] == "records[7].meta"

@@ -18,13 +18,13 @@ from topics.api.waiting import once_committed
 from topics.api.writes import reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
-from topics.engine.admission import check_record_count
+from topics.engine.admission import Prepared, check_record_count
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Busy
 from topics.engine.log_reading import ReadBatch
 from topics.engine.removal import Removal
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest, Throttled
+from topics.errors import InvalidRequest, Throttled, TopicsError
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch, parse_match
@@ -73,12 +73,14 @@ class RecordHandlers:
         return self._write(call, call.body(WriteRequest))
 
     async def _write_in_turns(self, call: Call) -> Response:
-        """For a large body: it was read in one turn of the loop, is decoded in some, and appended in another one."""
+        """For a large body: it was read in one turn of the loop, is decoded and rendered in several, and appended in
+        another."""
         body = await self._decoded_in_turns(call)
+        prepared = await self._prepared_in_turns(call, body)
         while True:
             await asyncio.sleep(0)
             try:
-                answer = self._write(call, body)
+                answer = self._write(call, body, prepared)
             except Busy as busy:
                 await committed(busy.commit)
             else:
@@ -96,7 +98,21 @@ class RecordHandlers:
             check_record_count(record_count, self._batch_records_max)
             await asyncio.sleep(0)
 
-    def _write(self, call: Call, body: WriteRequest) -> Answer:
+    async def _prepared_in_turns(self, call: Call, body: WriteRequest) -> Prepared | None:
+        """None if something is wrong with it: whether that matters, and what is told first, shows when it is
+        appended."""
+        steps = self._engine.prepare(call.name, body.records, body.node)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                prepared: Prepared = end.value
+                return prepared
+            except TopicsError:
+                return None
+            await asyncio.sleep(0)
+
+    def _write(self, call: Call, body: WriteRequest, prepared: Prepared | None = None) -> Answer:
         request = call.request
         if (
             len(body.records) == 1
@@ -116,7 +132,7 @@ class RecordHandlers:
         key = body.idempotency_key
         if key is None and b"idempotency-key" in request.headers:
             key = _header_key(request.headers[b"idempotency-key"])
-        write = write_of(body, key)
+        write = write_of(body, key, prepared)
         try:
             appended = self._engine.append(call.name, write)
         except Throttled as error:
