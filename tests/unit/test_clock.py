@@ -1,6 +1,11 @@
 """The two clocks: the machine's, and the one that moves only when told."""
 
-from topics.clock import Clock, SystemClock
+from email.utils import formatdate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.clock import Clock, SystemClock, http_date
 from topics.testing.fake_clock import FakeClock
 
 
@@ -33,3 +38,8 @@ def test_setting_the_wall_clock_leaves_durations_alone() -> None:
     before_ns = clock.monotonic_ns()
     clock.set_wall(3)
     assert (clock.now_ms(), clock.monotonic_ns()) == (3, before_ns)
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_date_of_http_is_the_one_the_library_writes(at_ms: int) -> None:
+    assert http_date(at_ms) == formatdate(at_ms // 1000, usegmt=True).encode()

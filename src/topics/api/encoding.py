@@ -4,10 +4,10 @@ Nothing here knows of sockets or tasks, looks into a body, or knows a route. Req
 `request_reader`, bodies packed in `packing`.
 """
 
-from email.utils import formatdate
 from http import HTTPStatus
 
 from topics.api.http import Response
+from topics.clock import http_date
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -75,4 +75,4 @@ def render_stream_head(response: Response, fields: bytes, *, chunked: bool) -> b
 
 
 def date_line(now_ms: int) -> bytes:
-    return b"date: %b\r\n" % formatdate(now_ms / 1000, usegmt=True).encode()
+    return b"date: %b\r\n" % http_date(now_ms)

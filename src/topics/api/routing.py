@@ -4,9 +4,10 @@ A handler's method has its route above it, as a decorator; `api/routes.py` makes
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct, field, structs
 
 from topics import limits
 from topics.api.auth import Scope
@@ -49,8 +50,7 @@ def _no_handler(call: Call) -> Answer:
     raise NotImplementedError("only routes of the table have handlers")
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True, eq=False):
     """Written above a method, it declares that this is its handler; `routes_of` finds it there."""
 
     method: str
@@ -68,7 +68,7 @@ class Route:
     always: bool = False  # answers also while the server recovers or stops
     page: bool = False  # for people in a browser; no part of the API, so not in its document
     handler: Handler = _no_handler
-    timings: RouteTimings = field(default_factory=RouteTimings, compare=False, repr=False)
+    timings: RouteTimings = field(default_factory=RouteTimings)
 
     def __call__(self, method: Method) -> Method:
         vars(method).setdefault("routes", []).append(self)
@@ -83,7 +83,7 @@ class Route:
 def routes_of(kind: type, handlers: object) -> list[Route]:
     """Those declared in the class `kind`, in its order; their handlers are the methods of `handlers`."""
     return [
-        replace(route, handler=getattr(handlers, name), timings=RouteTimings())
+        structs.replace(route, handler=getattr(handlers, name), timings=RouteTimings())
         for name, method in vars(kind).items()
         for route in getattr(method, "routes", ())
     ]

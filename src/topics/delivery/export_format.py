@@ -5,7 +5,6 @@ Encoding happens on other threads than the loop's, so formats hold no state.
 """
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Protocol
 
 from msgspec.json import encode
@@ -47,6 +46,8 @@ class ArrowStream:
 
     @staticmethod
     def is_there() -> bool:
+        from importlib.util import find_spec  # noqa: PLC0415 (only who asks for it waits for that)
+
         return find_spec("pyarrow") is not None
 
     def start(self, topic: str) -> bytes:

@@ -3,7 +3,6 @@
 A session ends `SESSION_TTL_MS` after its last stream has gone. One with an open stream never ends.
 """
 
-import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -140,7 +139,9 @@ class WatchSessions:
                 limit="max_watch_sessions",
                 max=self._max,
             )
-        session = WatchSession(f"wid_{secrets.token_urlsafe(16)}", key_digest, options, positions)
+        from secrets import token_urlsafe  # noqa: PLC0415 (a start does not wait for it)
+
+        session = WatchSession(f"wid_{token_urlsafe(16)}", key_digest, options, positions)
         session.last_access_ms = monotonic_ms(self._clock)
         self._sessions[session.wid] = session
         return session

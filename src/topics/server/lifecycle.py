@@ -13,6 +13,7 @@ from topics import limits
 from topics.api.readiness import Phase
 from topics.clock import SystemClock
 from topics.errors import ConfigurationError, StorageFailed, TopicsError
+from topics.server.allocator import share_pools
 from topics.server.assembly import Server, assemble
 from topics.server.descriptors import claim_descriptors
 from topics.server.key_file import read_key_file
@@ -32,6 +33,7 @@ def serve(settings: Settings) -> None:
     write_log(settings.log_level, settings.log_format)
     _put_off_full_collections()
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
+    share_pools()
     uvloop.run(_serve(settings))
 
 
@@ -116,7 +118,11 @@ async def _recover(server: Server) -> None:
     def progress(share: float) -> None:
         server.readiness.replay_progress = share
 
-    await server.store.recover(progress)
+    gc.disable()  # all that comes back stays: looking for garbage in it is a twentieth of a recovery
+    try:
+        await server.store.recover(progress)
+    finally:
+        gc.enable()
     server.forwarder.start()
     server.readiness.phase = Phase.READY
 

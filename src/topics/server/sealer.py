@@ -25,6 +25,7 @@ from topics.engine.image import columns_from
 from topics.engine.state import State, holds
 from topics.engine.topic import Topic
 from topics.model.record import Columns
+from topics.server.allocator import give_back_memory
 from topics.storage.checkpoint import inputs_of
 from topics.storage.errors import DiskFailed
 from topics.storage.fs import Disk
@@ -79,6 +80,7 @@ class Sealer:
         self._failing = False
         self._sealed: list[tuple[int, int]] = []  # as (topic_id, first_seq), since the last checkpoint began
         self.sealed_bytes = 0  # of these
+        self._freed_bytes = 0  # by what was sealed since memory was last given back
         self.failures_total = 0
 
     async def run(self) -> None:
@@ -88,6 +90,9 @@ class Sealer:
         while not self._stopping:
             jobs = self.begin()
             if not jobs:
+                if self._freed_bytes >= limits.FREED_BEFORE_GIVEN_BACK_BYTES:
+                    self._freed_bytes = 0
+                    await loop.run_in_executor(self._worker, give_back_memory)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), limits.SEAL_POLL_S)
                 self._wake.clear()
@@ -159,6 +164,7 @@ class Sealer:
             if size:
                 self._sealed.append(key)
                 self.sealed_bytes += size
+            self._freed_bytes += block.memory_bytes
             topic.log.replace_block(self._sealed_block(topic, block, columns, size))
             self._state.changed[topic] = None
         self._state.count_unsealed()

@@ -19,7 +19,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import threading
 from contextlib import suppress
 from typing import Protocol
@@ -332,8 +331,10 @@ class RealDisk:
             return
 
     def remove_tree(self, path: str) -> None:
+        from shutil import rmtree  # noqa: PLC0415 (it loads what packs archives, and few starts remove a topic)
+
         if self.exists(path):
-            shutil.rmtree(path)
+            rmtree(path)
 
     def sync_dir(self, path: str) -> None:
         descriptor = self._spares.open(path, os.O_RDONLY | os.O_DIRECTORY)

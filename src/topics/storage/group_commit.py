@@ -26,8 +26,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from topics import limits
 from topics.clock import Clock
@@ -54,8 +55,7 @@ _Write = tuple[bytes | LargeFrames, int, bool, Ticket | None]
 SYNC_BUCKETS_US = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
 
 
-@dataclass(slots=True)
-class SyncHistogram:
+class SyncHistogram(Struct):
     """How long syncs took: `counts[i]` of up to `SYNC_BUCKETS_US[i]`, the last one of anything longer."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SYNC_BUCKETS_US) + 1))

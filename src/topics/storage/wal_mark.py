@@ -11,8 +11,9 @@ names its own offset, so bytes that only look like one (in a payload, left over 
 nothing.
 """
 
-import json
-from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import DATA_LEN_AT, LENGTH_BYTES, FrameKind, control_frame
@@ -21,8 +22,7 @@ from topics.storage.fs import MappedBytes
 WAL_FORMAT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class FileMark:
+class FileMark(NamedTuple):
     shard: int
     first_lsn: int
     start: int
@@ -36,9 +36,9 @@ def file_mark(shard: int, first_lsn: int, start: int) -> bytes:
 def parse_file_mark(body: bytes, path: str) -> FileMark:
     """What the first frame of a file says; the frame's checksum is already known to be good."""
     try:
-        fields = json.loads(body)
+        fields = msgspec.json.decode(body)
         version = fields["format"]
-    except (ValueError, TypeError, KeyError):
+    except (msgspec.DecodeError, TypeError, KeyError):
         raise CorruptFile(path, 0, "the first frame is no file mark") from None
     if version != WAL_FORMAT:
         raise UnknownVersion(path, f"WAL format {version}", earlier=isinstance(version, int) and version < WAL_FORMAT)

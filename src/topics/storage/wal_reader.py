@@ -16,9 +16,9 @@ A file too short for its first frame, or all zeros, is torn at 0.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from struct import Struct
+from typing import NamedTuple
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import (
@@ -50,8 +50,7 @@ class EndReason(Enum):
     TORN = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Where the frames worth keeping end: past the last frame of the last whole batch."""
 
     reason: EndReason

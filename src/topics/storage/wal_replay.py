@@ -8,7 +8,6 @@ The names and the file marks say which lsns each file holds, so a lost file or l
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from topics.storage import paths
@@ -19,8 +18,7 @@ from topics.storage.wal_reader import EndReason, behind, first_mark, scan
 from topics.storage.wal_writer import WalFile, truncate_tail, wal_files
 
 
-@dataclass(frozen=True, slots=True)
-class TornTail:
+class TornTail(NamedTuple):
     path: str
     offset: int
     reason: str

@@ -24,7 +24,9 @@ it, CURRENT) is left out then. Of a failed sync nothing is known, whatever the r
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from topics.storage import paths
 from topics.storage.errors import RUN_OUT, DiskFailed, NoRoom, failing_as
@@ -32,14 +34,12 @@ from topics.storage.fs import Disk, WritableFile, replace_file
 from topics.storage.wal_mark import file_mark, sync_mark
 
 
-@dataclass(frozen=True, slots=True)
-class WalFile:
+class WalFile(NamedTuple):
     first_lsn: int
     path: str
 
 
-@dataclass(slots=True)
-class WalCounters:
+class WalCounters(Struct):
     """What a writer has done since it was opened; only ever counted up."""
 
     frames: int = 0

@@ -6,7 +6,6 @@ warn about.
 """
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -68,6 +67,8 @@ def warnings_of(body: bytes, kind: Any) -> list[str]:
 
 def nearest(name: str, known: list[str]) -> str | None:
     """The known name that somebody may have meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only who mistyped waits for it)
+
     found = get_close_matches(name[: limits.WARNING_NAME_CHARS_MAX], known, n=1)
     return found[0] if found else None
 

@@ -1,10 +1,9 @@
 """Probes: is it alive, is it ready, how is it doing, and what does it speak."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from msgspec.json import encode
 
 from topics.api.accept import kinds_named
@@ -64,13 +63,13 @@ class ProbeHandlers:
         self._server_id = server_id
         self._trouble = trouble
 
-    @replace(_HEALTH, path="/healthz")
+    @structs.replace(_HEALTH, path="/healthz")
     @_HEALTH
     def health(self, call: Call) -> Response:
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
         return Response(200, encode(Health("ok", VERSION, uptime_ms)))
 
-    @replace(_READY, path="/readyz")
+    @structs.replace(_READY, path="/readyz")
     @_READY
     def ready(self, call: Call) -> Response:
         self._readiness.require()
