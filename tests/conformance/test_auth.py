@@ -101,6 +101,29 @@ def test_a_request_without_a_known_key_is_401(
     assert existing.state()["head_seq"] == 1
 
 
+@pytest.mark.parametrize("authorization", ["Bearer ", "Bearer wrong"])
+@pytest.mark.parametrize("body_bytes", [2, 70_000, 4_000_000])
+def test_a_client_that_is_refused_before_it_has_sent_everything_can_send_the_rest_and_read_why(
+    guarded: ServerProcess, body_bytes: int, authorization: str
+) -> None:
+    """A server that closes while its client still sends resets the connection, and the answer may be lost."""
+    with guarded.api.connection() as connection:
+        head = ("Content-Type: application/json", f"Content-Length: {body_bytes}", f"Authorization: {authorization}")
+        connection.send(connection.head("PUT /v0/topics/t", *head))
+        for piece in (1, body_bytes // 2, body_bytes - 1 - body_bytes // 2):
+            connection.send(b" " * piece)
+        assert_error(connection.reply(), 401, "unauthorized")
+    with guarded.api.connection() as connection:
+        connection.send(connection.head("PUT /v0/topics/t", *head) + b"{")
+        if body_bytes > 2:  # what is small is read first
+            assert_error(connection.reply(), 401, "unauthorized")
+        connection.send(b" " * (body_bytes - 1))
+        if body_bytes == 2:
+            assert_error(connection.reply(), 401, "unauthorized")
+        else:
+            assert connection.stream.read() == b""  # an end, and no reset
+
+
 def test_the_name_of_the_scheme_has_no_case(guarded: ServerProcess) -> None:
     assert guarded.api.get("/v0/topics", {"Authorization": "bearer root-secret"}).status == 200
 
