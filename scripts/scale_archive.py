@@ -1,11 +1,12 @@
-"""Scale: fills a topic, archives it, compacts and audits it, and prints rows/s and memory of every step.
+"""Scale: fills a topic, archives it, compacts, replays and audits it, and prints rows/s and memory of every step.
 
     .venv/bin/python scripts/scale_archive.py --records 10000000
 
 Not part of the test run: ten million records take some minutes and a few GB of disk. Memory is the largest sum of
-the resident sets of this process and its Python workers, and that of Spark's JVM, by quarters of a step; flat means
-that it does not grow with the records, and the JVM not beyond the heap it has. Rows a CPU second are what a machine
-that is busy with other things still tells.
+the resident sets of this process and its Python workers, that of Spark's JVM, and that of the server if one runs, by
+quarters of a step; the heap is what is left of Spark's after a collection at the end of the step. Flat means that it
+does not grow with the records, and the JVM not beyond the heap it has. Rows a CPU second are what a machine that is
+busy with other things still tells.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from topics.client.calls import NewRecord
 from topics.client.sync_client import Client
@@ -27,8 +29,12 @@ from topics.spark.options import Files, Server
 from topics.spark.pipelines.archive import ArchiveSpec, archive
 from topics.spark.pipelines.audit import AuditSpec, audit
 from topics.spark.pipelines.compact import CompactSpec, compact
+from topics.spark.pipelines.replay import ReplaySpec, replay
 from topics.spark.session import local_session
 
+Sample = tuple[int, int, int]
+
+SERVERS: set[int] = set()
 WRITE_RECORDS = 5000
 SAMPLE_S = 0.5
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR", "spark.driver.memory": "2g"}
@@ -59,6 +65,10 @@ def run(directory: Path, records: int, master: str, origin: str, file_mb: int) -
     with step("compact", records):
         done = compact(spark, CompactSpec(str(target)))
     print(f"         {done.files_before} files are {done.files_after}, {done.size_bytes_after / 1e6:,.0f} MB")
+    # Into a server of its own: the audit is of the one that was archived, stopped.
+    with server(directory, directory / "again") as url, step("replay", records):
+        replayed = replay(spark, ReplaySpec(str(target), Server(url, None), "again"))
+    assert replayed.appended == records
     with step("audit", records):
         summary = audit(spark, AuditSpec(str(data), archive=str(target)))
     [topic] = summary.topics
@@ -101,7 +111,7 @@ def record(number: int) -> NewRecord:
 
 @contextmanager
 def server(directory: Path, data: Path) -> Iterator[str]:
-    address = directory / "address"
+    address = directory / f"{data.name}.address"
     settings = {
         "TOPICS_PORT": "0",
         "TOPICS_PORT_FILE": str(address),
@@ -109,6 +119,7 @@ def server(directory: Path, data: Path) -> Iterator[str]:
         "TOPICS_LOG": "warn",
     }
     process = subprocess.Popen([sys.executable, "-m", "topics.cli.main", "serve"], env=os.environ | settings)
+    SERVERS.add(process.pid)
     try:
         while not address.exists():
             assert process.poll() is None, "the server did not start"
@@ -121,7 +132,7 @@ def server(directory: Path, data: Path) -> Iterator[str]:
 
 @contextmanager
 def step(name: str, records: int) -> Iterator[None]:
-    samples: list[tuple[int, int]] = []
+    samples: list[Sample] = []
     over = threading.Event()
 
     def sample() -> None:
@@ -139,32 +150,44 @@ def step(name: str, records: int) -> Iterator[None]:
         watcher.join()
     print(
         f"{name:8} {elapsed_s:8.1f} s {records / elapsed_s:10,.0f} rows/s {records / max(used_s, 0.01):10,.0f} rows "
-        f"a CPU second   MB by quarters: Python {quarters(samples, 0)}, JVM {quarters(samples, 1)}",
+        f"a CPU second   MB by quarters: Python {quarters(samples, 0)}, JVM {quarters(samples, 1)}, "
+        f"server {quarters(samples, 2)}; heap {heap_left()}",
         flush=True,
     )
 
 
-def quarters(samples: list[tuple[int, int]], column: int) -> str:
+def heap_left() -> str:
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        return "–"
+    java = spark.sparkContext._gateway.jvm.java.lang
+    java.System.gc()
+    runtime = java.Runtime.getRuntime()
+    return f"{(runtime.totalMemory() - runtime.freeMemory()) / 1e6:,.0f}"
+
+
+def quarters(samples: list[Sample], column: int) -> str:
     parts = [samples[len(samples) * part // 4 : len(samples) * (part + 1) // 4] for part in range(4)]
     return " ".join(f"{max(sample[column] for sample in part) / 1e6:,.0f}" if part else "–" for part in parts)
 
 
-def resident_bytes() -> tuple[int, int]:
-    """Of Python and of Java."""
+def resident_bytes() -> Sample:
+    """Of Python, of Java, and of the server."""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
-    sizes = {True: 0, False: 0}
-    for name, fields in own_processes():
-        sizes[name == "java"] += int(fields[21]) * page_bytes
-    return sizes[False], sizes[True]
+    sizes = [0, 0, 0]
+    for pid, name, fields in own_processes():
+        kind = 2 if pid in SERVERS else 1 if name == "java" else 0
+        sizes[kind] += int(fields[21]) * page_bytes
+    return sizes[0], sizes[1], sizes[2]
 
 
 def cpu_s() -> float:
     """What this process and its descendants have used, those that are gone included."""
-    return sum(sum(map(int, fields[11:15])) for _, fields in own_processes()) / os.sysconf("SC_CLK_TCK")
+    return sum(sum(map(int, fields[11:15])) for _, _, fields in own_processes()) / os.sysconf("SC_CLK_TCK")
 
 
-def own_processes() -> list[tuple[str, list[str]]]:
-    """The name and the fields of /proc/PID/stat, from the state on, of this process and all its descendants."""
+def own_processes() -> list[tuple[int, str, list[str]]]:
+    """The id, the name and the fields of /proc/PID/stat, from the state on, of this process and all its descendants."""
     found: dict[int, tuple[str, list[str]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -176,7 +199,7 @@ def own_processes() -> list[tuple[str, list[str]]]:
     mine = {os.getpid()}
     while more := {pid for pid, (_, fields) in found.items() if int(fields[1]) in mine} - mine:
         mine |= more
-    return [found[pid] for pid in mine if pid in found]
+    return [(pid, *found[pid]) for pid in mine if pid in found]
 
 
 if __name__ == "__main__":
