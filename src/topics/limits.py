@@ -276,6 +276,7 @@ SPARK_TRIGGER_DELAY_MS = 15 * 60_000
 SPARK_TASK_RECORDS = 50_000  # smaller ranges share a task
 SPARK_INFERRED_RECORDS_MAX = 1000
 SPARK_INFERRED_BYTES_MAX = 16 * MIB
+ARCHIVE_INFERRED_RECORDS_MAX = 10_000  # an archive keeps its schema, so it looks at more
 SPARK_LISTED_NAMES_MAX = 64  # topics asked for at once
 EXPORT_FILE_RECORDS_MAX = 1_000_000
 PIPELINE_REPORTS_MAX = 100_000  # events kept in topics:pipelines

@@ -1,7 +1,8 @@
 """What tests compare: rows of Spark, and the same history read from the server call by call."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,17 @@ def history(topic: Topic, from_seq: int = 0) -> tuple[dict[int, dict[str, Any]],
         from_seq = reply["next_from_seq"]
         if reply["caught_up"]:
             return records, losses
+
+
+@contextmanager
+def driver_that_holds(spark: SparkSession, size: str) -> Iterator[None]:
+    """While the block runs, Spark refuses to collect more than this on the driver in one job."""
+    settings = spark.sparkContext._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", size)
+    try:
+        yield
+    finally:
+        settings.remove("spark.driver.maxResultSize")
 
 
 def until(condition: Callable[[], bool]) -> None:

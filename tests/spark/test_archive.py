@@ -1,6 +1,7 @@
 """Archives: every seq of a topic is archived once, lost or deleted; and what is wrong changes nothing."""
 
 import json
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from acceptance.small_disk import mounted_disk
 from conformance.client import Topic
 from spark.archives import archive_topics, archived_rows, live_rows, origin, without_payload
-from spark.readings import history
+from spark.readings import driver_that_holds, history
 from spark.server import RestartableServer
 from spark.test_batch_read import write_history
 from topics.clock import SystemClock
@@ -131,6 +132,18 @@ def test_typed_columns_stand_beside_the_text(
     assert archive_topics(spark, server, tmp_path / "a", topic.name).records == 1
     with pytest.raises(SchemaDiffers, match="leave the schema out"):
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="other string")
+
+
+def test_a_schema_is_inferred_from_no_more_than_a_driver_holds(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    topic.write(*({"data": {"n": n, "note": chance.randbytes(10_000).hex()}} for n in range(100)))
+    with driver_that_holds(spark, "500k"):
+        archive_topics(spark, server, tmp_path / "a", topic.name, schema="infer")
+    assert sorted(row.n for row in read_archive(spark, str(tmp_path / "a")).select("value.n").collect()) == [
+        *range(100)
+    ]
 
 
 def test_a_record_that_does_not_fit_is_named_and_nothing_of_its_round_is_archived(

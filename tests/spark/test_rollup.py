@@ -14,7 +14,7 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 from conformance.client import Topic
-from spark.readings import forget_last_commit, history
+from spark.readings import driver_that_holds, forget_last_commit, history
 from spark.server import RestartableServer
 from topics.spark.options import Server
 from topics.spark.pipelines.progress import Silent
@@ -219,6 +219,16 @@ def test_results_in_a_directory_replace_themselves(
     with pytest.raises(Exception, match="not of this roll-up"):
         run(spark, replace(spec, checkpoint=str(tmp_path / "other")))
     assert DirectoryOfAnother.__doc__
+
+
+def test_more_results_than_the_driver_may_hold_go_into_a_topic(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    write(topic, *((0, f"{n:0>200}", n) for n in range(2000)), (60_000, "last", 1))
+    spec = spec_of(server, topic, tmp_path, batch_records_max=10_000)
+    with driver_that_holds(spark, "200k"):
+        assert run(spark, spec).results == 2000
+    assert sorted(result["sum_v"] for result in results(server, spec)) == list(range(2000))
 
 
 def test_what_the_topic_lost_is_counted(

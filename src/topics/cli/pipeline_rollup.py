@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="closed",
         help="write a result when its window is closed, or each time a batch changes it (closed)",
     )
-    parser.add_argument("--batch", metavar="COUNT", type=int, default=200_000, help="records in a batch (200000)")
+    parser.add_argument("--batch", metavar="COUNT", type=int, default=1_000_000, help="records in a batch (1000000)")
     parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C, instead of until all is read")
 
 

@@ -5,6 +5,7 @@ option `mode` says what becomes of it.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from json import JSONDecoder
 from typing import Any
 
@@ -47,7 +48,7 @@ def inferred_schema(log: Log, read: ReadOptions) -> StructType:
     columns = [field for field in TOPICS.fields if field.name in RECORD_COLUMNS]
     if read.on_data_loss is OnDataLoss.ROWS:
         columns += [field for field in TOPICS.fields if field.name in OF_A_LOSS]
-    found, malformed = infer(sample(log))
+    found, malformed = infer(sample(log, limits.SPARK_INFERRED_RECORDS_MAX))
     for field in found.fields:
         name = PAYLOAD_PREFIX + field.name if field.name in TOPICS.names else field.name
         columns.append(StructField(name, field.dataType))
@@ -56,28 +57,37 @@ def inferred_schema(log: Log, read: ReadOptions) -> StructType:
     return StructType(columns)
 
 
-def sample(log: Log) -> Iterator[str]:
-    """The first payloads of the topics, the same share of each."""
+def sample(log: Log, records_max: int) -> Iterator[str]:
+    """The first payloads of the topics, the same share of each; of `SPARK_INFERRED_BYTES_MAX`, too."""
     ranges = log.ranges()
     if not ranges:
         return
-    share = max(1, limits.SPARK_INFERRED_RECORDS_MAX // len(ranges))
-    left = limits.SPARK_INFERRED_RECORDS_MAX
-    left_bytes = limits.SPARK_INFERRED_BYTES_MAX
+    share = max(1, records_max // len(ranges))
+    share_bytes = limits.SPARK_INFERRED_BYTES_MAX // len(ranges)
+    left = records_max
     for topic, now in sorted(ranges.items()):
         wanted = SeqRange(topic, now.epoch, now.earliest_seq - 1, min(now.head_seq, now.earliest_seq - 1 + share))
         if not wanted.size:
             continue
-        for planned in log.plan([wanted], 1, None):
-            for item in log.read(planned):
-                if isinstance(item, Gap):
-                    continue
-                for text in item.data.to_pylist():
-                    if left <= 0 or left_bytes <= 0:
-                        return
-                    left -= 1
-                    left_bytes -= len(text)
-                    yield text
+        if left <= 0:
+            return
+        for text in islice(_payloads(log, wanted, share_bytes), left):
+            left -= 1
+            yield text
+
+
+def _payloads(log: Log, wanted: SeqRange, bytes_max: int) -> Iterator[str]:
+    """Until they have that many bytes."""
+    left_bytes = bytes_max
+    for planned in log.plan([wanted], 1, None):
+        for item in log.read(planned):
+            if isinstance(item, Gap):
+                continue
+            for text in item.data.to_pylist():
+                yield text
+                left_bytes -= len(text)
+                if left_bytes <= 0:
+                    return
 
 
 def infer(payloads: Iterable[str]) -> tuple[StructType, bool]:

@@ -6,7 +6,7 @@ nothing twice, however long that took and however the rows are cut into chunks. 
 order and the same partitions; different rows are refused where they can be recognized.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -48,6 +48,9 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
 }
 KAFKA_NAMES = {"data": "value", "tag": "key", "meta": "headers"}
 """What the columns of `schema=kafka` are here."""
+_TAKEN = ("topic", "data", "value")
+
+_decode_values = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 @dataclass
@@ -147,36 +150,50 @@ def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer:
 
 
 def records_of(batch: pa.RecordBatch, topic_for_all: str | None) -> Iterator[tuple[str, NewRecord]]:
+    """Hot: whole columns at a time, under 1 µs a row."""
     count = batch.num_rows
-    columns = {name: _values(name, batch.column(name)) for name in batch.schema.names}
+    given = {name: batch.column(name) for name in batch.schema.names}
     nothing: list[Any] = [None] * count
-    topics = columns.get("topic", nothing) if topic_for_all is None else [topic_for_all] * count
-    rows = zip(
-        topics,
-        columns["data"] if "data" in columns else columns["value"],
-        columns.get("tag", columns.get("key", nothing)),
-        columns.get("node", nothing),
-        columns.get("meta", columns.get("headers", nothing)),
-        strict=True,
-    )
-    for topic, data, tag, node, meta in rows:
-        if topic is None or not is_topic_name(topic):
-            raise InvalidColumns(f"column topic has {topic!r}, which is not a topic name")
-        yield topic, NewRecord(_payload(topic, data), tag, node, None if meta is None else _meta(topic, meta))
+    topics: list[Any] = [topic_for_all] * count
+    if topic_for_all is None:
+        topics = given["topic"].to_pylist() if "topic" in given else nothing
+        for topic in set(topics):
+            if topic is None or not is_topic_name(topic):
+                raise InvalidColumns(f"column topic has {topic!r}, which is not a topic name")
+    columns = {name: _texts(name, column).to_pylist() for name, column in given.items() if name not in _TAKEN}
+    data = "data" if "data" in given else "value"
+    payloads = _payloads(topics, _texts(data, given[data]).cast(pa.binary()).to_pylist())
+    tags = columns.get("tag", columns.get("key", nothing))
+    metas = columns.get("meta", columns.get("headers", nothing))
+    if metas is not nothing:
+        metas = [meta if meta is None else _meta(topic, meta) for topic, meta in zip(topics, metas, strict=True)]
+    return zip(topics, map(NewRecord, payloads, tags, columns.get("node", nothing), metas), strict=True)
 
 
-def _values(name: str, column: pa.Array) -> list[Any]:
+def _texts(name: str, column: pa.Array) -> pa.Array:
     """Bytes, as Kafka has keys and values, are text."""
-    if pa.types.is_binary(column.type):
+    if not pa.types.is_binary(column.type):
+        return column
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise InvalidColumns(f"column {name} has bytes that are not UTF-8 text") from None
+
+
+def _payloads(topics: Sequence[str], texts: Sequence[bytes | None]) -> list[msgspec.Raw]:
+    """The texts, once each is known to be one JSON value: they go into a request as they are."""
+    if None not in texts:
         try:
-            return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-        except pa.ArrowInvalid:
-            raise InvalidColumns(f"column {name} has bytes that are not UTF-8 text") from None
-    return column.to_pylist()  # type: ignore[no-any-return]
+            values = _decode_values(b"[%b]" % b",".join(texts))  # type: ignore[arg-type]
+        except (msgspec.DecodeError, RecursionError):
+            values = []
+        # Two rows such as `[1` and `2]` are one value together, so every value has to be what its row says.
+        if [*map(bytes, values)] == texts:
+            return values
+    return [_payload(topic, text) for topic, text in zip(topics, texts, strict=True)]
 
 
-def _payload(topic: str, text: str | None) -> msgspec.Raw:
-    """The text, once it is known to be one JSON value: it goes into a request as it is."""
+def _payload(topic: str, text: bytes | str | None) -> msgspec.Raw:
     if text is None:
         raise InvalidColumns(f'column data is null in a row for topic "{topic}"; a record needs a payload')
     try:
@@ -218,6 +235,7 @@ class ChunkSender:
 
     def __init__(self, write: WriteOptions, producer: Producer, client: Client) -> None:
         self.records = 0
+        self.added = 0  # of them, those that were not there from an earlier attempt
         self.chunks = 0
         self._options = write
         self._producer = producer
@@ -229,13 +247,15 @@ class ChunkSender:
 
     def add(self, topic: str, record: NewRecord) -> None:
         size_bytes = record_size_bytes(record)
-        chunk = self._waiting.setdefault(topic, _Chunk())
-        if chunk.records and (
+        chunk = self._waiting.get(topic)
+        if chunk is not None and (
             len(chunk.records) >= self._options.chunk_records_max
             or chunk.size_bytes + size_bytes > self._options.chunk_bytes_max
         ):
             self._send(topic)
-            chunk = self._waiting.setdefault(topic, _Chunk())
+            chunk = None
+        if chunk is None:
+            chunk = self._waiting[topic] = _Chunk()
         chunk.records.append(record)
         chunk.size_bytes += size_bytes
         self._waiting_bytes += size_bytes
@@ -262,16 +282,21 @@ class ChunkSender:
         self._producers[topic] = Producer(producer.name, producer.sequence + len(chunk.records))
         self._next_sequences[topic] = 0 if reply.next_sequence is UNSET else reply.next_sequence
         self.records += len(chunk.records)
+        self.added += 0 if reply.deduped else reply.count
         self.chunks += 1
 
 
 def record_size_bytes(record: NewRecord) -> int:
     """Roughly the record's size in a request; chunks stay far below the server's limit."""
+    size_bytes = len(memoryview(record.data)) + RECORD_OVERHEAD_BYTES
+    if record.tag is not None:
+        size_bytes += len(record.tag)
+    if record.node is not None:
+        size_bytes += len(record.node)
     match record.meta:
         case None:
-            meta_bytes = 0
+            return size_bytes
         case msgspec.Raw():
-            meta_bytes = len(bytes(record.meta))
+            return size_bytes + len(memoryview(record.meta))
         case pairs:
-            meta_bytes = sum(len(name) + len(value) + 8 for name, value in pairs.items())
-    return len(bytes(record.data)) + len(record.tag or "") + len(record.node or "") + meta_bytes + RECORD_OVERHEAD_BYTES
+            return size_bytes + sum(len(name) + len(value) + 8 for name, value in pairs.items())

@@ -185,6 +185,15 @@ def test_data_that_is_not_one_json_value_is_refused(data: str | None) -> None:
         written(data=[data])
 
 
+def test_rows_that_are_json_only_together_are_refused() -> None:
+    with pytest.raises(InvalidColumns, match="column data"):
+        written(data=["[1", "2]", "3,4"])
+
+
+def test_spaces_around_a_value_are_left_out_and_those_inside_it_stay() -> None:
+    assert [bytes(record.data) for _, record in written(data=[' {"a": 1} ', "2"])] == [b'{"a": 1}', b"2"]
+
+
 @pytest.mark.parametrize("topic", [None, "", "no/name"])
 def test_a_row_without_a_topic_is_refused(topic: str | None) -> None:
     with pytest.raises(InvalidColumns, match="column topic"):

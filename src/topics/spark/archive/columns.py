@@ -5,10 +5,10 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -25,12 +25,14 @@ from pyspark.sql.types import (
 from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.errors import InvalidOption
+from topics.spark.inference import infer
 
 INFER = "infer"
 VARIANT = "variant"
 WORDS = (INFER, VARIANT)
 """Schemas that are no columns."""
 UNFIT = "_unfit"
+PARSED = "_parsed"
 MS_PER_DAY = 86_400_000
 
 RECORD_COLUMNS = (
@@ -46,15 +48,15 @@ RECORD_NAMES = tuple(column.name for column in RECORD_COLUMNS)
 _UNFIT_MARK = re.compile(r"topics-unfit:(\d+):([A-Za-z0-9._:-]+)")
 
 
-def columns_of(spark: SparkSession, wanted: str, samples: Sequence[DataFrame]) -> ArchiveColumns:
-    """What `--schema` says. `samples` are frames with a column `data`; only `infer` looks at them."""
+def columns_of(wanted: str, payloads: Iterable[str] = ()) -> ArchiveColumns:
+    """What `--schema` says. Only `infer` looks at the payloads."""
     match wanted:
         case "":
             return ArchiveColumns()
         case "variant":
             return ArchiveColumns(ColumnKind.VARIANT)
         case "infer":
-            return ArchiveColumns(ColumnKind.STRUCT, _inferred(spark, samples).json())
+            return ArchiveColumns(ColumnKind.STRUCT, _inferred(payloads).json())
     try:
         schema = StructType.fromDDL(wanted)
     except (PySparkException, ValueError):
@@ -64,13 +66,11 @@ def columns_of(spark: SparkSession, wanted: str, samples: Sequence[DataFrame]) -
     return ArchiveColumns(ColumnKind.STRUCT, schema.json(), strict=True)
 
 
-def _inferred(spark: SparkSession, samples: Sequence[DataFrame]) -> StructType:
-    texts = [row.data for sample in samples for row in sample.select("data").collect()]
-    found = spark.read.json(spark.sparkContext.parallelize(texts)).schema
-    fields = [field for field in found.fields if field.name != "_corrupt_record"]
-    if not fields:
+def _inferred(payloads: Iterable[str]) -> StructType:
+    found, _ = infer(payloads)
+    if not found.fields:
         raise InvalidOption("schema", "infer found no JSON objects to infer from; give the columns, or use variant")
-    return StructType(fields)
+    return found
 
 
 def require_columns(root: str, columns: ArchiveColumns, wanted: str) -> None:
@@ -131,26 +131,26 @@ def date_of(ts: Column) -> Column:
     return F.date_from_unix_date(F.floor(F.unix_millis(ts) / MS_PER_DAY).cast("int"))
 
 
-def typed(columns: ArchiveColumns) -> list[Column]:
-    """The column `value`, if there is one. A strict one fails the task when a record does not fit."""
+def with_value(records: DataFrame, columns: ArchiveColumns) -> DataFrame:
+    """Adds the column `value`, if the archive has one. A strict one fails the task when a record does not fit."""
     match columns.kind:
         case ColumnKind.NONE:
-            return []
+            return records
         case ColumnKind.VARIANT:
-            return [F.try_parse_json("data").alias("value")]
+            return records.withColumn("value", F.try_parse_json("data"))
         case ColumnKind.STRUCT:
             schema = _struct(columns)
     with_mark = StructType([*schema.fields, StructField(UNFIT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT}
-    parsed = F.from_json("data", with_mark, options)
+    # A column of its own: Spark would parse the payload again for each field that is taken out of it.
+    records = records.withColumn(PARSED, F.from_json("data", with_mark, options))
+    parsed = F.col(PARSED)
     value = F.struct(*(parsed[field.name].alias(field.name) for field in schema.fields))
     fits = parsed[UNFIT].isNull()
     if not columns.strict:
-        return [F.when(fits, value).alias("value")]
-    # A tombstone carries its range in `data`; that is not a record.
+        return records.withColumn("value", F.when(fits, value))
     mark = F.concat(F.lit("topics-unfit:"), F.col("seq").cast("string"), F.lit(":"), F.col("topic"))
-    refused = F.raise_error(mark).cast(schema)
-    return [F.when(fits | (F.col("kind") != "record"), value).otherwise(refused).alias("value")]
+    return records.withColumn("value", F.when(fits, value).otherwise(F.raise_error(mark).cast(schema)))
 
 
 def unfit_of(error: Exception, columns: ArchiveColumns) -> SchemaDoesNotFit | None:

@@ -13,26 +13,28 @@ from msgspec import Struct, json
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from topics import limits
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
 from topics.spark import offsets
 from topics.spark.archive import files as archive_files
 from topics.spark.archive.columns import (
     INFER,
-    RECORD_NAMES,
     WORDS,
     columns_of,
     date_of,
     described,
+    file_schema,
     require_columns,
-    typed,
     unfit_of,
+    with_value,
 )
 from topics.spark.archive.errors import SchemaDiffers
 from topics.spark.archive.identity import require_same_server, require_same_topic
 from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
 from topics.spark.archive.table import ArchiveTable
 from topics.spark.errors import InvalidOption
+from topics.spark.inference import sample
 from topics.spark.log import Log
 from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
@@ -45,7 +47,6 @@ from topics.wire.arrow import RECORD, TOMBSTONE
 
 FILE_MB_DEFAULT = 256
 FILE_RECORDS_MIN, FILE_RECORDS_MAX = 1_000, 5_000_000
-SAMPLE_RECORDS = 10_000
 RECORD_BYTES_GUESS = 256
 WAVES = 2
 """Files a core writes in one round: enough to keep all of them busy, few enough to commit often."""
@@ -108,7 +109,7 @@ def archive(
     clock = clock or SystemClock()
     read = read_options(source_options(spec), Mode.BATCH)
     if spec.schema != INFER:
-        columns_of(spark, spec.schema, [])  # before the directory is made
+        columns_of(spec.schema)  # before the directory is made
     store = ArchiveTable(spec.directory, clock)
     with open_log(read) as log:
         return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
@@ -157,7 +158,7 @@ class _Run:
     def run(self, stop: Stop) -> ArchiveSummary:
         began_ns = self._clock.monotonic_ns()
         target = self._heads()
-        self._require_archive(target)
+        self._require_archive()
         self._progress.begin("archiving", None if self._spec.follow else self._lag(target))
         while True:
             archived = self._round(target)
@@ -194,27 +195,21 @@ class _Run:
                 require_same_topic(self._store.root, self._store.state, self._log, topic, head)
         return heads
 
-    def _require_archive(self, heads: Mapping[str, Position]) -> None:
+    def _require_archive(self) -> None:
         """The archive is there, whole, and has the columns asked for."""
         schema = self._spec.schema
         if not self._store.exists:
-            samples = (
-                [self._sample(topic, head) for topic, head in heads.items() if head.seq] if schema == INFER else []
-            )
-            self._store.create(columns_of(self._spark, schema, samples), self._log.server_id())
+            payloads = sample(self._log, limits.ARCHIVE_INFERRED_RECORDS_MAX) if schema == INFER else ()
+            self._store.create(columns_of(schema, payloads), self._log.server_id())
             return
         self._store.note(self._log.server_id(), {})
         self._store.require_files()
         columns = self._store.state.columns
         require_columns(self._store.root, columns, schema)
         if schema and schema not in WORDS:
-            given = columns_of(self._spark, schema, [])
+            given = columns_of(schema)
             if (given.kind, given.schema) != (columns.kind, columns.schema):
                 raise SchemaDiffers(self._store.root, described(columns), described(given))
-
-    def _sample(self, topic: str, head: Position) -> DataFrame:
-        earliest = self._log.ranges()[topic].earliest_seq
-        return self._source([SeqRange(topic, head.epoch, earliest - 1, min(head.seq, earliest + SAMPLE_RECORDS))])
 
     def _source(self, ranges: Sequence[SeqRange], **more: str) -> DataFrame:
         options = source_options(
@@ -281,11 +276,15 @@ class _Run:
         columns = self._store.state.columns
         seen = Observation("archive")
         gap = F.struct("topic", "gap_from", "gap_to", "reason")
-        source = self._source(ranges, maxRecordsPerPartition=str(file_records)).observe(
+        # Files may be smaller than asked for, rather than a core be idle; `compact` merges them.
+        wanted = sum(piece.size for piece in ranges) // limits.SPARK_TASK_RECORDS
+        tasks = max(1, min(wanted, self._spark.sparkContext.defaultParallelism))
+        source = self._source(ranges, maxRecordsPerPartition=str(file_records), minPartitions=str(tasks)).observe(
             seen, F.collect_list(F.when(F.col("kind") == TOMBSTONE, gap)).alias("gaps")
         )
         records = source.where(F.col("kind") == RECORD)
-        frame = records.select("topic", date_of(F.col("ts")).alias("date"), *RECORD_NAMES, *typed(columns))
+        typed = with_value(records, columns)
+        frame = typed.select("topic", date_of(F.col("ts")).alias("date"), *file_schema(columns).names)
         try:
             archive_files.write_round(frame, round_dir)
         except Exception as error:  # Spark says what went wrong only in the text of its errors

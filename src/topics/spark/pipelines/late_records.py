@@ -12,7 +12,7 @@ import pyspark.sql.functions as sf
 from pyspark.sql import SparkSession
 
 from topics.spark.offsets import from_json
-from topics.spark.pipelines.rollup_frames import events, range_options
+from topics.spark.pipelines.rollup_frames import SOURCE, events, range_options
 from topics.spark.pipelines.rollup_spec import RollupSpec
 
 
@@ -29,7 +29,7 @@ class LateRecords:
         last = from_json(msgspec.json.decode(source["endOffset"]))[topic].seq
         before = from_json(msgspec.json.decode(source["startOffset"])) if source["startOffset"] else {}
         first = before[topic].seq + 1 if topic in before else 1
-        rows = self._spark.read.format("topics").options(**range_options(spec, first, last)).load()
+        rows = self._spark.read.format("topics").schema(SOURCE).options(**range_options(spec, first, last)).load()
         watermark_us = self._watermark_ms(report["batchId"] - 1) * 1000
         window_us, slide_us = spec.window_ms * 1000, (spec.slide_ms or spec.window_ms) * 1000
         # The first window a record is in is the first to close. Windows begin at multiples of the slide.

@@ -19,7 +19,7 @@ from topics.spark.errors import PipelineError
 from topics.spark.pipelines.late_records import LateRecords
 from topics.spark.pipelines.progress import Progress
 from topics.spark.pipelines.query_start import start_query
-from topics.spark.pipelines.rollup_frames import aggregated_paths, events, results, stream_options
+from topics.spark.pipelines.rollup_frames import SOURCE, aggregated_paths, events, results, stream_options
 from topics.spark.pipelines.rollup_place import Place, read_place, write_place
 from topics.spark.pipelines.rollup_sinks import DirectorySink, TopicSink
 from topics.spark.pipelines.rollup_spec import Emit, IntoTopic, RollupSpec, check
@@ -135,7 +135,6 @@ class _Run:
             raise
         finally:
             self._take(query)
-            self._sink.close()
             if self._reported != -1:
                 write_place(self._spec.checkpoint, self._place)
         self._progress.end()
@@ -151,7 +150,8 @@ class _Run:
 
     def _start(self) -> StreamingQuery:
         spec = self._spec
-        rows = self._spark.readStream.format("topics").options(**stream_options(self._spark, spec)).load()
+        options = stream_options(self._spark, spec)
+        rows = self._spark.readStream.format("topics").schema(SOURCE).options(**options).load()
         trigger: dict[str, Any] = {"processingTime": "1 second"} if spec.follow else {"availableNow": True}
         writer = (
             results(events(rows, spec), spec)

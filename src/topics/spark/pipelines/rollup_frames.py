@@ -1,12 +1,18 @@
 """The frames of a roll-up: which records, as which events, in which windows."""
 
+from collections.abc import Iterable
+
 import msgspec
 import pyspark.sql.functions as sf
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
+from topics.spark.pipelines.json_paths import steps_of
 from topics.spark.pipelines.rollup_spec import Aggregate, Function, RollupSpec, field_name
 
 PERCENTILE_ACCURACY = 10_000
+SOURCE = "ts timestamp, data string, kind string, gap_from bigint, gap_to bigint, reason string"
+PARSED = "_parsed"
 
 
 def stream_options(spark: SparkSession, spec: RollupSpec) -> dict[str, str]:
@@ -27,7 +33,6 @@ def _options(spec: RollupSpec, first: int) -> dict[str, str]:
         "subscribe": spec.topic,
         "startingOffsets": msgspec.json.encode({spec.topic: first}).decode(),
         "onDataLoss": "rows",
-        "schema": "topics",
     }
     if spec.server.api_key is not None:
         options["apiKey"] = spec.server.api_key.reveal()
@@ -35,19 +40,41 @@ def _options(spec: RollupSpec, first: int) -> dict[str, str]:
 
 
 def events(rows: DataFrame, spec: RollupSpec) -> DataFrame:
-    """The columns `time`, one for each `by`, and one for each path that is aggregated."""
+    """The columns `time`, one for each `by`, and one for each path that is aggregated; of rows as `SOURCE` has them."""
+    fields = _fields(spec)
+    # A column of its own: Spark would parse the payload again for each field that is taken out of it.
+    parsed = rows.withColumn(PARSED, sf.from_json("data", _texts(fields.values()))) if fields else rows
+
+    def text_of(path: str) -> Column:
+        name = fields.get(path)
+        return sf.get_json_object("data", path) if name is None else sf.col(PARSED)[name]
+
     if spec.time is None:
         time: Column = sf.col("ts")
     else:
-        text = sf.get_json_object("data", spec.time)
+        text = text_of(spec.time)
         millis = sf.timestamp_millis(text.try_cast("bigint"))
         time = sf.when(text.rlike("^-?[0-9]+$"), millis).otherwise(text.try_cast("timestamp"))
     columns = [time.alias("time")]
-    columns += [sf.get_json_object("data", path).alias(field_name(path)) for path in spec.by]
-    columns += [sf.get_json_object("data", path).alias(path) for path in aggregated_paths(spec)]
+    columns += [text_of(path).alias(field_name(path)) for path in spec.by]
+    columns += [text_of(path).alias(path) for path in aggregated_paths(spec)]
     is_lost = sf.col("kind") == "tombstone"
     lost = sf.when(is_lost, sf.coalesce(sf.expr("gap_to - gap_from + 1"), sf.lit(1)))
-    return rows.select(*columns, is_lost.alias("is_lost"), lost.alias("lost"))
+    return parsed.select(*columns, is_lost.alias("is_lost"), lost.alias("lost"))
+
+
+def _fields(spec: RollupSpec) -> dict[str, str]:
+    """The names of those paths that are fields of the payload itself: one pass over it finds them all, in the time
+    `get_json_object` takes for one. Spark's columns do not tell upper from lower case, so `a` and `A` go the long
+    way."""
+    paths = {*spec.by, *aggregated_paths(spec), *([spec.time] if spec.time is not None else [])}
+    named = {path: steps[0] for path in sorted(paths) if len(steps := steps_of(path)) == 1}
+    folded = [str(name).lower() for name in named.values()]
+    return {path: name for path, name in named.items() if isinstance(name, str) and folded.count(name.lower()) == 1}
+
+
+def _texts(names: Iterable[str]) -> StructType:
+    return StructType([StructField(name, StringType()) for name in names])
 
 
 def results(rows: DataFrame, spec: RollupSpec) -> DataFrame:

@@ -2,28 +2,31 @@
 
 Into a topic: the query is a producer that numbers its results, and results of a batch are in a fixed order. So when a
 batch is repeated, what arrived the first time is left out, however long ago that was. Every result names its query and
-batch in `meta`.
+batch in `meta`. One task writes them, chunk after chunk: the driver, which would have to hold them all, gets a count.
 
 Into a directory: a batch is a directory of its own, and replaces itself.
 """
 
 import os
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import msgspec
+import pyarrow as pa
 import pyspark.sql.functions as sf
 from pyspark.sql import Column, DataFrame
 
 from topics import limits
-from topics.client.calls import NewRecord
 from topics.model.producer import Producer
 from topics.spark.errors import PipelineError
-from topics.spark.options import Server
+from topics.spark.options import Server, WriteOptions
 from topics.spark.pipelines.rollup_spec import field_name
-from topics.spark.writer import producer_of
+from topics.spark.telling import telling
+from topics.spark.writer import ChunkSender, producer_of, records_of
 
 ROLLUP_META = "rollup"  # "<query>/<batch>"
 NOTE = "_rollup.json"
+ADDED = "added bigint"
 
 
 class DirectoryOfAnother(PipelineError):
@@ -45,25 +48,39 @@ class TopicSink:
         self._topic = topic
         self._by = by
         self._checkpoint = checkpoint
-        self._client = server.client()
+        self._server = server
 
     def write(self, frame: DataFrame, batch: int) -> None:
         keys = ["window_start", "window_end", *(f"`{field_name(path)}`" for path in self._by)]
         # One partition: a topic has one order, and results are few.
         ordered = frame.repartition(1).sortWithinPartitions(*keys)
         data = sf.to_json(sf.struct("*"), {"ignoreNullFields": "false"})
-        rows = ordered.select(data.alias("data"), _tag(self._by).alias("tag")).toLocalIterator()
+        rows = ordered.select(data.alias("data"), _tag(self._by).alias("tag"))
         query = query_id(self._checkpoint)
-        producer = producer_of(f"rollup/{query}", batch)
-        meta = {ROLLUP_META: f"{query}/{batch}"}
-        while chunk := list(islice(rows, limits.SPARK_CHUNK_RECORDS)):
-            records = [NewRecord(msgspec.Raw(row.data.encode()), row.tag, None, meta) for row in chunk]
-            reply = self._client.append_many(self._topic, records, producer=producer)
-            producer = Producer(producer.name, producer.sequence + len(records))
-            self.results += 0 if reply.deduped else reply.count
+        write = _TopicWrite(self._server, self._topic, producer_of(f"rollup/{query}", batch), f"{query}/{batch}")
+        self.results += sum(row.added for row in rows.mapInArrow(write, ADDED).collect())
 
-    def close(self) -> None:
-        self._client.close()
+
+@dataclass(frozen=True, slots=True)
+class _TopicWrite:
+    """Writes the results of a batch. It is sent to the task."""
+
+    server: Server
+    topic: str
+    producer: Producer
+    origin: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        options = WriteOptions(self.server, self.topic, True, limits.SPARK_CHUNK_RECORDS, limits.SPARK_CHUNK_BYTES)
+        meta = msgspec.Raw(msgspec.json.encode({ROLLUP_META: self.origin}))
+        with telling(), self.server.client() as client:
+            sender = ChunkSender(options, self.producer, client)
+            for batch in batches:
+                for topic, record in records_of(batch, self.topic):
+                    record.meta = meta
+                    sender.add(topic, record)
+            sender.finish()
+        yield pa.RecordBatch.from_pydict({"added": [sender.added]})
 
 
 def _tag(by: tuple[str, ...]) -> Column:
@@ -94,9 +111,6 @@ class DirectorySink:
             self.results += count
         finally:
             kept.unpersist()
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _claim(self) -> None:
         """Each query numbers its own batches, so those of another query must not be replaced."""

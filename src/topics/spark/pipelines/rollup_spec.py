@@ -72,7 +72,7 @@ class RollupSpec:
     watermark_ms: int = 0
     emit: Emit = Emit.CLOSED
     follow: bool = False
-    batch_records_max: int = 200_000
+    batch_records_max: int = 1_000_000
 
     @property
     def identity(self) -> dict[str, object]:
