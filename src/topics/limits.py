@@ -139,6 +139,7 @@ SEAL_RETRY_S = 1.0
 SEAL_EARLY_MAX = 16  # the largest blocks that are looked at when the budget runs low
 SEAL_BATCH_BYTES = 16 * MIB  # of blocks that are copied for the thread at once
 FREED_BEFORE_GIVEN_BACK_BYTES = 32 * MIB  # of memory by sealing, until all that is free goes back to the system
+SEAL_AT_STOP_BYTES = 32 * MIB  # of full blocks: about a second
 SEAL_AGED_PER_POLL_MAX = 16  # blocks that are only old: three files each
 CHECKPOINT_WAL_BYTES = 32 * MIB
 CHECKPOINT_SEALED_BYTES = 4 * MIB  # sealed since the last one: enough for the next, as soon as for

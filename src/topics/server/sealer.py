@@ -84,7 +84,8 @@ class Sealer:
         self.failures_total = 0
 
     async def run(self) -> None:
-        """Seals whatever is due, until `stop`. What is being written then is finished; the rest stays in memory."""
+        """Seals whatever is due, until `stop`; then what is full, as much of it as a stop can wait for: the next start
+        maps a segment, and reads the rest record by record."""
         loop = asyncio.get_running_loop()
         self._state.on_full = self._wake.set
         while not self._stopping:
@@ -96,13 +97,22 @@ class Sealer:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), limits.SEAL_POLL_S)
                 self._wake.clear()
-                continue
-            written = await loop.run_in_executor(self._worker, self.write, jobs)
-            left_over = self.settle(jobs, written)
-            if left_over:
-                await loop.run_in_executor(self._worker, self.remove, left_over)
-            if written.failure is not None:
+            elif not await self._seal(jobs):
                 await asyncio.sleep(limits.SEAL_RETRY_S)
+        left_bytes = limits.SEAL_AT_STOP_BYTES
+        while left_bytes > 0 and (jobs := self._chosen(self._full())):
+            left_bytes -= sum(job.block.written_bytes for job in jobs)
+            if not await self._seal(jobs):
+                break
+
+    async def _seal(self, jobs: list[Job]) -> bool:
+        """Whether the disk took them."""
+        loop = asyncio.get_running_loop()
+        written = await loop.run_in_executor(self._worker, self.write, jobs)
+        left_over = self.settle(jobs, written)
+        if left_over:
+            await loop.run_in_executor(self._worker, self.remove, left_over)
+        return written.failure is None
 
     def stop(self) -> None:
         self._stopping = True
@@ -115,9 +125,13 @@ class Sealer:
 
     def begin(self) -> list[Job]:
         """Chooses what is due, as much as is worth a turn of the thread."""
+        return self._chosen(self._due())
+
+    @staticmethod
+    def _chosen(due: Iterator[tuple[Topic, Block]]) -> list[Job]:
         jobs: list[Job] = []
         chosen_bytes = 0
-        for topic, block in self._due():
+        for topic, block in due:
             block.closed = block.sealing = True
             jobs.append(Job(topic, block, columns_from(block, 0)))
             chosen_bytes += block.written_bytes

@@ -1,5 +1,6 @@
 """Blocks become segments as soon as they are full, without a checkpoint, and what waits for that has a budget."""
 
+import asyncio
 import errno
 
 import pytest
@@ -50,6 +51,49 @@ def test_a_full_block_leaves_memory_without_a_checkpoint() -> None:
     assert at.server.seal()
     assert at.blocks() == [SealedBlock, Block]
     assert {seq: at.server.read_all("orders").records[seq] for seq in before} == before
+
+
+def run_and_stop(at: At) -> None:
+    async def run() -> None:
+        at.sealer.stop()
+        await at.sealer.run()
+
+    asyncio.run(run())
+
+
+def test_a_stop_seals_what_is_full_and_leaves_the_rest_to_the_last_snapshot() -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 4)
+    at.server.write("orders", 1)
+    at.server.write("invoices", 3, config=FSYNC)
+    at.clock.advance(2000)  # old, and no reason to let a stop wait
+    run_and_stop(at)
+    assert at.blocks() == [SealedBlock, SealedBlock, Block]
+    assert at.blocks("invoices") == [Block]
+    at.server.stop()
+    assert sorted(at.started(at.disk).read_all("orders").records) == [*range(1, 10)]
+
+
+def test_a_stop_seals_no_more_than_it_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEAL_BATCH_BYTES", 1)
+    monkeypatch.setattr(limits, "SEAL_AT_STOP_BYTES", 1)
+    at = At()
+    for _ in range(3):
+        at.server.write("orders", 4, config=FSYNC)
+    run_and_stop(at)
+    assert at.blocks() == [SealedBlock, Block, Block]
+
+
+def test_a_stop_does_not_wait_for_a_disk_that_refuses_segments() -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 4)
+    at.disk.fail_at(at.disk.mutating_calls + 1, errno.ENOSPC)
+    run_and_stop(at)
+    assert at.blocks() == [Block, Block]
+    at.server.stop()
+    assert sorted(at.started(at.disk).read_all("orders").records) == [*range(1, 9)]
 
 
 def test_a_small_topic_has_no_files() -> None:
