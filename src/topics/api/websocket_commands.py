@@ -14,15 +14,18 @@ from topics import limits
 from topics.api.auth import Key, Scope
 from topics.api.http import Channel
 from topics.api.live import find_topics, read_options
-from topics.api.writes import reply_to, waits_for_room, write_of
+from topics.api.writes import in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater
 from topics.delivery.subscriber import Feed, Subscriber
+from topics.engine.admission import Prepared
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
 from topics.errors import Throttled, TopicsError
+from topics.wire.large_write import decode_in_parts
 from topics.wire.live_requests import (
+    COMMANDS,
     Command,
     Ping,
     Publish,
@@ -92,23 +95,46 @@ class WebSocketCommands:
             self._run(self._waiting.popleft())
 
     def _run(self, message: bytes) -> None:
+        if len(message) > limits.WRITE_TURN_BYTES_MAX:
+            self._hold_up(self._run_in_turns(message))
+        else:
+            self._run_now(message)
+
+    def _run_now(self, message: bytes, command: Command | None = None, prepared: Prepared | None = None) -> None:
+        """`command`: if it is decoded already."""
         self._warnings = None
         try:
             try:
-                command = decode_command(message)
+                command = command or decode_command(message)
             except UnknownFields as unknown:
                 self._warnings = unknown.warnings
                 command = decode_command_leniently(message)
-            self._carry_out(command)
+            self._carry_out(command, prepared)
         except Busy as busy:
-            self._busy = True
-            if self._channel is not None:
-                self._channel.pause_reading()  # what comes meanwhile waits with the client, not here
-            self._spawn(self._ask_again(message, busy))
+            self._hold_up(self._ask_again(message, busy))
             return
         except TopicsError as error:
             self._refuse(request_id_of(message), error, self._warnings)
         self._no_room_since_ns = None
+
+    def _hold_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """Until this is done, other commands wait."""
+        self._busy = True
+        if self._channel is not None:
+            self._channel.pause_reading()  # what comes meanwhile waits with the client, not here
+        self._spawn(work)
+
+    async def _run_in_turns(self, message: bytes) -> None:
+        """For a large message: it is decoded and rendered in many turns of the loop, and appended in another."""
+        parts = decode_in_parts(message, COMMANDS)
+        command = await in_turns(parts)
+        prepared = None
+        if isinstance(command, Publish):
+            prepared = await prepared_in_turns(self._engine, command.topic, command)
+        self._busy = False
+        if self._channel is not None:
+            self._run_now(message, command, prepared)
+        self._go_on()
 
     async def _ask_again(self, message: bytes, busy: Busy) -> None:
         try:
@@ -118,11 +144,14 @@ class WebSocketCommands:
         else:
             self._waiting.appendleft(message)
         self._busy = False
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._work()
         if self._channel is not None and not self._busy:
             self._channel.resume_reading()
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: Command, prepared: Prepared | None) -> None:
         match command:
             case Subscribe():
                 self._subscribe(command)
@@ -132,7 +161,7 @@ class WebSocketCommands:
                     self._subscriber.remove(topic)
                 self._answer({"op": "unsubscribed", "request_id": command.request_id, "topic": command.topic})
             case Publish():
-                self._publish(command)
+                self._publish(command, prepared)
             case Ping():
                 self._answer({"op": "pong", "request_id": command.request_id})
 
@@ -162,7 +191,7 @@ class WebSocketCommands:
         for topic, from_seq, epoch in found:
             self._subscriber.add(Feed(topic, from_seq, options, recreated=epoch != topic.topic_id))
 
-    def _publish(self, command: Publish) -> None:
+    def _publish(self, command: Publish, prepared: Prepared | None) -> None:
         key = self._key
         key.require_scope(Scope.WRITE)
         key.require_name(command.topic)
@@ -171,7 +200,7 @@ class WebSocketCommands:
             key.require_names_in(command.config)
         began_ns = self._clock.monotonic_ns()
         try:
-            appended = self._engine.append(command.topic, write_of(command, command.idempotency_key))
+            appended = self._engine.append(command.topic, write_of(command, command.idempotency_key, prepared))
         except Throttled as error:
             if command.disable_backpressure and waits_for_room(error) and not self._waited_long_enough(began_ns):
                 raise Busy(self._later_again()) from None

@@ -1,11 +1,37 @@
-"""A write, over HTTP or WebSocket: what the engine is given, who waits for room, and the reply."""
+"""A write, over HTTP or WebSocket: what the engine is given, who waits for room, and the reply. A large one is decoded
+and rendered in many turns of the loop."""
+
+import asyncio
+from collections.abc import Generator
+from typing import TypeVar
 
 from topics.engine.admission import Prepared
-from topics.engine.engine import Appended, Write
-from topics.errors import Throttled
+from topics.engine.engine import Appended, Engine, Write
+from topics.errors import Throttled, TopicsError
 from topics.model.config import Durability
 from topics.wire.render import write_reply
 from topics.wire.requests import WriteRequest
+
+Result = TypeVar("Result")
+
+
+async def in_turns(steps: Generator[object, None, Result]) -> Result:
+    """What the steps come to, each in a turn of the loop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+async def prepared_in_turns(engine: Engine, topic: str, body: WriteRequest) -> Prepared | None:
+    """None if something is wrong with it: whether that matters, and what is told first, shows when it is appended."""
+    try:
+        return await in_turns(engine.prepare(topic, body.records, body.node))
+    except TopicsError:
+        return None
 
 
 def write_of(body: WriteRequest, idempotency_key: str | None, prepared: Prepared | None = None) -> Write:

@@ -11,6 +11,7 @@ Whatever is out of the ordinary is left to a decoder of the whole, which also kn
 
 import re
 from collections.abc import Generator
+from typing import TypeVar
 
 import msgspec
 
@@ -25,15 +26,17 @@ _MARK = "the records before this one were decoded already"
 _MARK_RECORD = b'{"data":0,"tag":"%b"},' % _MARK.encode()
 
 _list_decoder = msgspec.json.Decoder(list[NewRecord])
-_write_decoder = msgspec.json.Decoder(WriteRequest)
+WRITES = msgspec.json.Decoder(WriteRequest)
+
+Message = TypeVar("Message")
 
 
-def decode_in_parts(body: bytes) -> Generator[int, None, WriteRequest | None]:
+def decode_in_parts(body: bytes, decoder: "msgspec.json.Decoder[Message]") -> Generator[int, None, Message | None]:
     """Yields after each step, with the number of records so far. Returns the write, or None if it has to be decoded at
-    once."""
+    once, or is none: `decoder` may know of others."""
     try:
         yield from _check_utf8(body)
-        return (yield from _decode(body))
+        return (yield from _decode(body, decoder))
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return None
 
@@ -51,7 +54,7 @@ def _check_utf8(body: bytes) -> Generator[int, None, None]:
         yield 0
 
 
-def _decode(body: bytes) -> Generator[int, None, WriteRequest | None]:
+def _decode(body: bytes, decoder: "msgspec.json.Decoder[Message]") -> Generator[int, None, Message | None]:
     found = _RECORDS.search(body, 0, limits.DECODE_HEAD_BYTES_MAX)
     if found is None:
         return None
@@ -75,8 +78,8 @@ def _decode(body: bytes) -> Generator[int, None, WriteRequest | None]:
     rest = body[start:]
     if _MARK.encode() in rest:
         return None
-    write = _write_decoder.decode(b"".join((body[: found.end()], _MARK_RECORD, rest)))
-    if not write.records or write.records[0].tag != _MARK:
+    write = decoder.decode(b"".join((body[: found.end()], _MARK_RECORD, rest)))
+    if not isinstance(write, WriteRequest) or not write.records or write.records[0].tag != _MARK:
         return None
     records += write.records[1:]
     write.records = records

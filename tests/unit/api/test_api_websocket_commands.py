@@ -172,6 +172,67 @@ def test_a_writer_that_would_rather_wait_does_not_wait_for_ever() -> None:
     asyncio.run(scenario())
 
 
+@pytest.fixture
+def _small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRITE_TURN_BYTES_MAX", 300)
+    monkeypatch.setattr(limits, "DECODE_SLICE_BYTES", 100)
+    monkeypatch.setattr(limits, "ADMIT_SLICE_RECORDS", 5)
+
+
+@pytest.mark.usefixtures("_small_turns")
+def test_a_large_publish_lets_others_in_between_and_holds_up_those_behind_it() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.configure(durability="memory")
+        records = [{"data": number} for number in range(40)]
+        assert stage.ask("publish", request_id="large", topic="t", records=records) == []
+        assert not stage.channel.reading
+        assert stage.ask("ping", request_id="behind") == []
+        turns = 0
+        while not stage.task.done():
+            turns += 1
+            if turns == 5:
+                stage.write()
+            await asyncio.sleep(0)
+        assert turns > 10
+        ack, pong = stage.frames()
+        assert (ack["op"], ack["request_id"], ack["seqs"]) == ("ack", "large", [*range(2, 42)])
+        assert (pong["op"], pong["request_id"]) == ("pong", "behind")
+        assert stage.channel.reading
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_small_turns")
+@pytest.mark.parametrize(
+    ("wrong", "code"), [({"data": 1, "tag": 5}, "invalid_request"), ({"data": 1, "node": "n" * 200}, "invalid_request")]
+)
+def test_a_large_publish_that_is_wrong_is_refused_and_changes_nothing(wrong: dict[str, object], code: str) -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.configure(durability="memory")
+        stage.send("publish", request_id="r", topic="t", records=[{"data": "x" * 10}] * 20 + [wrong])
+        await stage.task
+        (refused,) = stage.frames()
+        assert (refused["op"], refused["request_id"], refused["code"]) == ("error", "r", code)
+        assert stage.engine.topic("t").log.head_seq == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("_small_turns")
+def test_a_large_publish_whose_client_is_gone_is_not_carried_out() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        stage.configure(durability="memory")
+        stage.send("publish", topic="t", records=[{"data": number} for number in range(40)])
+        stage.connection.closed()
+        await stage.task
+        assert stage.engine.topic("t").log.head_seq == 0
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_the_seqs_of_an_ack_are_as_many_as_it_says(durability: str) -> None:
     journal = ManualJournal()

@@ -9,7 +9,8 @@ import pytest
 from topics import limits
 from topics.errors import InvalidRequest
 from topics.wire import large_write
-from topics.wire.large_write import decode_in_parts
+from topics.wire.large_write import WRITES, decode_in_parts
+from topics.wire.live_requests import COMMANDS, decode_command
 from topics.wire.requests import WriteRequest, decode
 from topics.wire.unknown_fields import UnknownFields
 
@@ -32,14 +33,13 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECODE_SLICE_BYTES", SLICE_BYTES)
 
 
-def in_parts(body: bytes) -> WriteRequest | None:
-    parts = decode_in_parts(body)
+def in_parts(body: bytes, decoder: Any = WRITES) -> Any:
+    parts = decode_in_parts(body, decoder)
     while True:
         try:
             next(parts)
         except StopIteration as end:
-            found: WriteRequest | None = end.value
-            return found
+            return end.value
 
 
 def at_once(body: bytes) -> WriteRequest | None:
@@ -135,9 +135,8 @@ def test_no_step_decodes_more_than_a_slice_and_a_record(monkeypatch: pytest.Monk
             return self._decoder.decode(text)
 
     monkeypatch.setattr(large_write, "_list_decoder", Recording(large_write._list_decoder))
-    monkeypatch.setattr(large_write, "_write_decoder", Recording(large_write._write_decoder))
     body = b'{"records":[%b]}' % b",".join([b'{"data":[1,2,3]}'] * 500)
-    found = in_parts(body)
+    found = in_parts(body, Recording(WRITES))
     assert found is not None
     assert len(found.records) == 500
     assert len(decoded) > 30
@@ -146,8 +145,16 @@ def test_no_step_decodes_more_than_a_slice_and_a_record(monkeypatch: pytest.Monk
     assert decoded[-1] <= 2 * SLICE_BYTES + around
 
 
+def test_a_large_command_is_decoded_in_parts_if_it_is_a_write() -> None:
+    records = b",".join([b'{"data":"%b"}' % (b"x" * 20)] * 50)
+    publish = b'{"op":"publish","topic":"t","request_id":"r","records":[%b]}' % records
+    assert in_parts(publish, COMMANDS) == decode_command(publish)
+    assert in_parts(publish.replace(b'"op":"publish",', b""), COMMANDS) is None
+    assert in_parts(publish.replace(b'"publish"', b'"subscribe"'), COMMANDS) is None
+
+
 def test_the_records_so_far_are_counted() -> None:
     body = b'{"records":[%b]}' % b",".join([b'{"data":1}'] * 200)
-    counts = list(decode_in_parts(body))
+    counts = list(decode_in_parts(body, WRITES))
     assert counts == sorted(counts)
     assert 150 < counts[-1] < 200

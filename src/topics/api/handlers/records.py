@@ -1,7 +1,7 @@
 """Records: append, read the difference, delete."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from topics.api.http import Response
 from topics.api.live import read_options
 from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
-from topics.api.writes import reply_to, waits_for_room, write_of
+from topics.api.writes import in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
 from topics.engine.admission import Prepared, check_record_count
@@ -24,11 +24,11 @@ from topics.engine.journal import Busy
 from topics.engine.log_reading import ReadBatch
 from topics.engine.removal import Removal
 from topics.engine.topic import Topic
-from topics.errors import InvalidRequest, Throttled, TopicsError
+from topics.errors import InvalidRequest, Throttled
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch, parse_match
-from topics.wire.large_write import decode_in_parts
+from topics.wire.large_write import WRITES, decode_in_parts
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import DeletePreview, DeleteRecordsResponse, DiffResponse, WriteResponse
@@ -76,7 +76,7 @@ class RecordHandlers:
         """For a large body: it was read in one turn of the loop, is decoded and rendered in several, and appended in
         another."""
         body = await self._decoded_in_turns(call)
-        prepared = await self._prepared_in_turns(call, body)
+        prepared = await prepared_in_turns(self._engine, call.name, body)
         while True:
             await asyncio.sleep(0)
             try:
@@ -88,29 +88,19 @@ class RecordHandlers:
 
     async def _decoded_in_turns(self, call: Call) -> WriteRequest:
         call.require_json()
-        parts = decode_in_parts(call.request.body)
+        write = await in_turns(self._decoded(call.request.body))
+        return call.body(WriteRequest) if write is None else write
+
+    def _decoded(self, body: bytes) -> Generator[None, None, WriteRequest | None]:
+        """Too many records are refused before all of them are decoded."""
+        parts = decode_in_parts(body, WRITES)
         while True:
             try:
-                record_count = next(parts)
+                check_record_count(next(parts), self._batch_records_max)
             except StopIteration as end:
                 write: WriteRequest | None = end.value
-                return call.body(WriteRequest) if write is None else write
-            check_record_count(record_count, self._batch_records_max)
-            await asyncio.sleep(0)
-
-    async def _prepared_in_turns(self, call: Call, body: WriteRequest) -> Prepared | None:
-        """None if something is wrong with it: whether that matters, and what is told first, shows when it is
-        appended."""
-        steps = self._engine.prepare(call.name, body.records, body.node)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                prepared: Prepared = end.value
-                return prepared
-            except TopicsError:
-                return None
-            await asyncio.sleep(0)
+                return write
+            yield
 
     def _write(self, call: Call, body: WriteRequest, prepared: Prepared | None = None) -> Answer:
         request = call.request
