@@ -26,7 +26,7 @@ The first chunk is the head, the last one the end: a file that ends before it is
 list is no more. Owns the bytes of a file; which files make a state is in `snapshot_chain`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -133,7 +133,7 @@ class SnapshotWriter:
         self._part_bytes = 0
         self._topics = 0
         file.write(_FILE_HEADER.pack(MAGIC, SNAPSHOT_VERSION))
-        self._chunk(_HEAD, msgspec.msgpack.encode(head))
+        self._chunk(_HEAD, [msgspec.msgpack.encode(head)])
 
     @property
     def written_bytes(self) -> int:
@@ -157,18 +157,29 @@ class SnapshotWriter:
 
     def finish(self, removed: Iterable[int]) -> None:
         self._flush()
-        self._chunk(_END, msgspec.msgpack.encode(_End(self._topics, list(removed))))
+        self._chunk(_END, [msgspec.msgpack.encode(_End(self._topics, list(removed)))])
         self._file.full_sync()
 
     def _flush(self) -> None:
         if self._parts:
-            self._chunk(_TOPICS, b"".join(self._parts))
+            self._chunk(_TOPICS, self._parts)
             self._parts, self._part_bytes = [], 0
 
-    def _chunk(self, kind: int, body: bytes) -> None:
-        prefix = _CHUNK.pack(len(body), kind)
-        self._file.write(prefix + _checksum(self._offset, prefix, body) + body)
-        self._offset += _CHUNK_BYTES + len(body)
+    def _chunk(self, kind: int, body: Sequence[bytes]) -> None:
+        """Large parts are written as they are: there may be as much in them as the budget of what is not sealed."""
+        length = sum(map(len, body))
+        prefix = _CHUNK.pack(length, kind)
+        small = [prefix, _checksum(self._offset, prefix, body)]
+        for part in body:
+            if len(part) < limits.SNAPSHOT_CHUNK_BYTES:
+                small.append(part)
+                continue
+            self._file.write(b"".join(small))
+            self._file.write(part)
+            small = []
+        if small:
+            self._file.write(b"".join(small))
+        self._offset += _CHUNK_BYTES + length
 
 
 def decode_head(content: MappedBytes, path: str) -> Head:
@@ -230,7 +241,7 @@ def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]
         body = content[body_at : body_at + body_len]
         if len(body) != body_len:
             raise CorruptFile(path, at, f"{len(body)} bytes of a chunk where {body_len} are due")
-        if content[at + _CHUNK.size : body_at] != _checksum(at, content[at : at + _CHUNK.size], body):
+        if content[at + _CHUNK.size : body_at] != _checksum(at, content[at : at + _CHUNK.size], [body]):
             raise CorruptFile(path, at, "the checksum of a chunk does not match")
         yield kind, body, body_at
         at = body_at + body_len
@@ -253,8 +264,9 @@ def _topics(body: bytes, body_at: int) -> Iterator[FoundTopic]:
         yield FoundTopic(topic_id, image, tails)
 
 
-def _checksum(offset: int, prefix: bytes, body: bytes) -> bytes:
+def _checksum(offset: int, prefix: bytes, body: Iterable[bytes]) -> bytes:
     hasher = xxh3_64(_OFFSET.pack(offset))
     hasher.update(prefix)
-    hasher.update(body)
+    for part in body:
+        hasher.update(part)
     return hasher.digest()[::-1]

@@ -8,6 +8,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics import limits
 from topics.storage import snapshot
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.snapshot import STATE_FORMAT, Head, NewTail, SnapshotWriter, TopicEntry
@@ -46,6 +47,15 @@ def test_a_snapshot_has_the_documented_bytes() -> None:
     expected += chunk(len(expected), 2, topics)
     expected += chunk(len(expected), 3, msgspec.msgpack.encode({"topics": 2, "removed": [4]}))
     assert written() == expected
+
+
+def test_a_large_tail_has_the_documented_bytes_and_is_written_as_it_is() -> None:
+    large = b"x" * limits.SNAPSHOT_CHUNK_BYTES
+    topics = [TopicEntry(7, b"image", [NewTail(1, 0, b"small"), NewTail(5, 0, large), NewTail(9, 0, b"more")])]
+    tails = b"".join(struct.pack("<QQI", tail.first_seq, 0, len(tail.data)) for tail in topics[0].tails)
+    start = 16 + len(chunk(16, 1, msgspec.msgpack.encode(HEAD)))
+    body = struct.pack("<QII", 7, 5, 3) + tails + b"imagesmall" + large + b"more"
+    assert written(topics)[start:].startswith(chunk(start, 2, body))
 
 
 def test_what_was_written_comes_back() -> None:
