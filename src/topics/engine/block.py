@@ -124,6 +124,10 @@ class AnyBlock(Protocol):
         ...
 
 
+_NO_INDEX: dict[str, int | list[int]] = {}
+"""Of all blocks that nobody has asked for a tag: a dictionary for each would be 64 bytes a topic. Stays empty."""
+
+
 class Block:
     __slots__ = (
         "_indexed_count",
@@ -173,7 +177,7 @@ class Block:
         self.has_tags = False
         # The tag index, of the first positions. A tag seen once, as most are, costs no list.
         self._indexed_count = 0
-        self._positions_by_tag: dict[str, int | list[int]] = {}
+        self._positions_by_tag = _NO_INDEX
         self._sorted_tags: list[str] | None = None
 
     def __len__(self) -> int:
@@ -298,6 +302,8 @@ class Block:
     def _index_tags(self) -> None:
         """Adds what came since somebody last asked for a tag. Most blocks are sealed before anybody does, and a place
         in the index costs as much time and memory as all columns of a record."""
+        if self._positions_by_tag is _NO_INDEX:
+            self._positions_by_tag = {}
         positions_by_tag = self._positions_by_tag
         start, self._indexed_count = self._indexed_count, len(self.tags)
         for position, tag in enumerate(self.tags[start:], start):
