@@ -79,7 +79,7 @@ def test_the_server_gives_out_the_document_the_fuzzer_uses(server: ServerProcess
 
 
 @schema.parametrize()
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_answer_is_documented(case: schemathesis.Case[Any], server: ServerProcess) -> None:
     meet_in_few_topics(case)
     wait_shortly(case)

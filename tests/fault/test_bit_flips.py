@@ -18,7 +18,7 @@ from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk
 from topics.testing.simulated_server import Reading
 
-BYTES_PER_FILE = 24
+BYTES_PER_FILE = 12
 CLASSES = ("fsync", "disk", "memory")
 
 

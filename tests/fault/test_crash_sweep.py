@@ -16,7 +16,7 @@ from topics.testing.fake_disk import FakeDisk
 
 OPERATIONS = 70
 SEEDS = (0, 1, 7)
-CRASHES_PER_SEED = 16
+CRASHES_PER_SEED = 11
 FAILURES_PER_SEED = 6
 
 

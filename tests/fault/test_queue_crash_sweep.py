@@ -21,7 +21,7 @@ from topics.testing.simulated_server import SimulatedServer
 
 OPERATIONS = 90
 SEEDS = (0, 1, 2, 3)
-CRASHES_PER_SEED = 16
+CRASHES_PER_SEED = 11
 FAILURES_PER_SEED = 12
 
 
