@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 
 from topics.client.calls import NewRecord
 from topics.client.sync_client import Client
+from topics.spark.jobs.archive import ArchiveSpec, archive
+from topics.spark.jobs.audit import AuditSpec, audit
+from topics.spark.jobs.compact import CompactSpec, compact
+from topics.spark.jobs.replay import ReplaySpec, replay
 from topics.spark.options import Files, Server
-from topics.spark.pipelines.archive import ArchiveSpec, archive
-from topics.spark.pipelines.audit import AuditSpec, audit
-from topics.spark.pipelines.compact import CompactSpec, compact
-from topics.spark.pipelines.replay import ReplaySpec, replay
 from topics.spark.session import local_session
 
 Sample = tuple[int, int, int]

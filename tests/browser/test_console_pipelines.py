@@ -2,8 +2,8 @@
 
 from playwright.sync_api import Browser, Locator, expect
 
+from topics.spark.jobs.reports import Account, Report, TopicReports
 from topics.spark.options import Server
-from topics.spark.pipelines.reports import Account, Report, TopicReports
 from topics.testing.running_server import server
 
 HOLDS, DOES_NOT = Account("orders", 5, 1, 1, 7), Account("bills", 5, 1, 0, 7)

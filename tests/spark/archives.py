@@ -10,8 +10,8 @@ from conformance.client import Topic
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.archive.files import read_archive
+from topics.spark.jobs.archive import ArchiveSpec, ArchiveSummary, archive
 from topics.spark.options import Server
-from topics.spark.pipelines.archive import ArchiveSpec, ArchiveSummary, archive
 from topics.storage.backup import back_up
 from topics.storage.fs import RealDisk
 

@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 from spark.settings import SESSION_SETTINGS
+from topics.spark.jobs.archive import ArchiveSpec, archive
+from topics.spark.jobs.compact import CompactSpec, compact
+from topics.spark.jobs.forget import ForgetSpec, forget
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.replay import ReplaySpec, replay
 from topics.spark.options import Server
-from topics.spark.pipelines.archive import ArchiveSpec, archive
-from topics.spark.pipelines.compact import CompactSpec, compact
-from topics.spark.pipelines.forget import ForgetSpec, forget
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.replay import ReplaySpec, replay
 from topics.spark.session import local_session
 
 ROUND_RECORDS = 2000

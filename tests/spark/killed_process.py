@@ -4,13 +4,13 @@ import sys
 from pathlib import Path
 
 from spark.settings import SESSION_SETTINGS
+from topics.spark.jobs.import_files import ImportSpec, import_files
+from topics.spark.jobs.import_rows import Fields
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.rollup import rollup
+from topics.spark.jobs.rollup_spec import IntoTopic, RollupSpec, aggregates_of
+from topics.spark.jobs.source_files import CsvOptions, find_files
 from topics.spark.options import Server
-from topics.spark.pipelines.import_files import ImportSpec, import_files
-from topics.spark.pipelines.import_rows import Fields
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.rollup import rollup
-from topics.spark.pipelines.rollup_spec import IntoTopic, RollupSpec, aggregates_of
-from topics.spark.pipelines.source_files import CsvOptions, find_files
 from topics.spark.session import local_session
 
 BATCH_RECORDS = 4000

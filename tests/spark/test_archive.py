@@ -35,8 +35,8 @@ from topics.spark.archive.errors import (
 from topics.spark.archive.files import read_archive
 from topics.spark.archive.table import ArchiveTable
 from topics.spark.errors import InvalidOption
+from topics.spark.jobs.archive import ArchiveSpec, archive, check_spec
 from topics.spark.options import Files
-from topics.spark.pipelines.archive import ArchiveSpec, archive, check_spec
 
 DISK_BYTES = 256 << 10
 

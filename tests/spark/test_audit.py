@@ -15,8 +15,8 @@ from spark.server import RestartableServer
 from spark.test_batch_read import write_history
 from topics.cli.pipeline_audit import render, status
 from topics.spark.archive.errors import NotAnArchive
-from topics.spark.pipelines.audit import AuditSpec, audit
-from topics.spark.pipelines.audit_report import AuditSummary, TopicAudit
+from topics.spark.jobs.audit import AuditSpec, audit
+from topics.spark.jobs.audit_report import AuditSummary, TopicAudit
 from topics.storage.errors import DirectoryInUse, NoDataDirectory
 
 

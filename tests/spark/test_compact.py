@@ -12,9 +12,9 @@ from spark.archives import archive_topics, archived_rows
 from spark.server import RestartableServer
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers, NotAnArchive
-from topics.spark.pipelines.compact import CompactSpec, compact
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.query import QuerySpec, query
+from topics.spark.jobs.compact import CompactSpec, compact
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.query import QuerySpec, query
 
 
 def test_small_files_become_one_a_topic_and_date_with_the_same_records(

@@ -18,9 +18,9 @@ from topics.spark.archive.errors import ArchiveInUse, TopicNotArchived
 from topics.spark.archive.state import ArchivedFile
 from topics.spark.archive.table import ArchiveTable
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines import forget as forgetting
-from topics.spark.pipelines.audit import AuditSpec, audit
-from topics.spark.pipelines.forget import ForgetSpec, check_spec, forget
+from topics.spark.jobs import forget as forgetting
+from topics.spark.jobs.audit import AuditSpec, audit
+from topics.spark.jobs.forget import ForgetSpec, check_spec, forget
 
 
 def write_users(topic: Topic, count: int) -> None:

@@ -14,13 +14,12 @@ from spark.archives import Bar
 from spark.readings import history
 from spark.server import RestartableServer
 from topics.spark.errors import InvalidOption
+from topics.spark.jobs.export_topic import DirectoryExists, ExportSpec, Loss, NoRoom, check, export_topic
+from topics.spark.jobs.import_files import ImportSpec, ImportSummary, import_files
+from topics.spark.jobs.import_rows import Fields
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.source_files import CsvOptions, FileFormat, FileUnreadable, find_files
 from topics.spark.options import Server
-from topics.spark.pipelines.export_topic import ExportSpec, Loss, check, export_topic
-from topics.spark.pipelines.import_files import ImportSpec, ImportSummary, import_files
-from topics.spark.pipelines.import_rows import Fields
-from topics.spark.pipelines.output_directory import DirectoryExists, NoRoom
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.source_files import CsvOptions, FileFormat, FileUnreadable, find_files
 
 
 def spec_of(server: RestartableServer, topic: str, *files: Path, **changes: Any) -> ImportSpec:
@@ -218,7 +217,7 @@ def test_an_export_that_fails_leaves_nothing(
 ) -> None:
     topic.fill(5)
     spec = ExportSpec(Server(server.url, None), topic.name, str(tmp_path / "out"))
-    monkeypatch.setattr("topics.spark.pipelines.export_topic.merged", lambda losses: 1 / 0)
+    monkeypatch.setattr("topics.spark.jobs.export_topic.merged", lambda losses: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_topic(spark, spec, Silent())
     assert list(tmp_path.iterdir()) == []
@@ -231,7 +230,7 @@ def test_an_export_to_a_full_disk_says_so_and_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     topic.fill(5)
-    monkeypatch.setattr("topics.spark.pipelines.export_topic.merged", full)
+    monkeypatch.setattr("topics.spark.jobs.export_topic.merged", full)
     with pytest.raises(NoRoom):
         export_topic(spark, ExportSpec(Server(server.url, None), topic.name, str(tmp_path / "out")), Silent())
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from spark.readings import history
 from spark.server import RestartableServer
 from topics.clock import SystemClock
 from topics.spark.archive.table import ArchiveTable
-from topics.spark.pipelines.audit import AuditSpec, audit
+from topics.spark.jobs.audit import AuditSpec, audit
 
 KILLS = int(os.environ.get("TOPICS_TEST_KILLS", "4"))
 STEPS = {"archiving": 3, "compacting": 2, "replaying": 2, "forgetting": 1}

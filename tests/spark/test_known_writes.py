@@ -6,7 +6,7 @@ from typing import Any
 from conformance.client import Topic
 from spark.readings import history
 from spark.server import RestartableServer
-from topics.spark.pipelines.known_writes import Written, append_missing
+from topics.spark.jobs.known_writes import Written, append_missing
 
 
 def append(server: RestartableServer, topic: Topic, looked_seq: int) -> Written:

@@ -13,7 +13,7 @@ from conformance.client import Topic
 from spark.archives import archived_rows
 from spark.server import RestartableServer
 from topics.spark.archive import table
-from topics.spark.pipelines.archive import ArchiveSummary
+from topics.spark.jobs.archive import ArchiveSummary
 
 DEADLINE_S = 180.0
 

@@ -7,8 +7,8 @@ import pytest
 
 from spark.readings import history
 from spark.server import RestartableServer
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.project import (
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.project import (
     InitSpec,
     NotAProject,
     PipelineFailed,

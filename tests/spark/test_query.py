@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from conformance.client import Topic
 from spark.server import RestartableServer
 from topics.cli.table import aligned
+from topics.spark.jobs.archive import ArchiveSpec, archive
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.query import BadQuery, QuerySpec, QuerySummary, query
+from topics.spark.jobs.query_views import view_name
 from topics.spark.options import Server
-from topics.spark.pipelines.archive import ArchiveSpec, archive
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.query import BadQuery, QuerySpec, QuerySummary, query
-from topics.spark.pipelines.query_views import view_name
 
 README = Path(__file__).parents[2] / "README.md"
 

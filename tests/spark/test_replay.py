@@ -14,10 +14,9 @@ from topics import limits
 from topics.spark.archive import table
 from topics.spark.archive.errors import NotAnArchive, TopicNotArchived
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines import replay as replaying
-from topics.spark.pipelines.compact import CompactSpec, compact
-from topics.spark.pipelines.errors import ReplayInUse
-from topics.spark.pipelines.replay import ReplaySpec, ReplaySummary, check_spec, replay
+from topics.spark.jobs import replay as replaying
+from topics.spark.jobs.compact import CompactSpec, compact
+from topics.spark.jobs.replay import ReplayInUse, ReplaySpec, ReplaySummary, check_spec, replay
 from topics.storage.fs import RealDisk
 from topics.testing.fake_clock import FakeClock
 

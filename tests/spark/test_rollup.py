@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from conformance.client import Topic
 from spark.readings import driver_that_holds, forget_last_commit, history
 from spark.server import RestartableServer
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.rollup import RollupSummary, rollup
+from topics.spark.jobs.rollup_checkpoint import PLACE_FILE, CheckpointInUse, CheckpointOfAnother, Place, write_place
+from topics.spark.jobs.rollup_sinks import DirectoryOfAnother
+from topics.spark.jobs.rollup_spec import Emit, IntoDirectory, IntoTopic, RollupSpec, aggregates_of
 from topics.spark.options import Server
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.rollup import CheckpointInUse, CheckpointOfAnother, RollupSummary, rollup
-from topics.spark.pipelines.rollup_place import PLACE_FILE, Place, write_place
-from topics.spark.pipelines.rollup_sinks import DirectoryOfAnother
-from topics.spark.pipelines.rollup_spec import Emit, IntoDirectory, IntoTopic, RollupSpec, aggregates_of
 from topics.storage.fs import RealDisk
 
 WINDOW_MS = 10_000

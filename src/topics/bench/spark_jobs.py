@@ -18,12 +18,12 @@ from topics.bench.errors import BenchError
 from topics.bench.measurement import Figure, Progress
 from topics.clock import SystemClock
 from topics.spark.archive.files import read_archive
+from topics.spark.jobs.archive import ArchiveSpec, archive
+from topics.spark.jobs.progress import Silent
+from topics.spark.jobs.replay import ReplaySpec, replay
+from topics.spark.jobs.rollup import rollup
+from topics.spark.jobs.rollup_spec import IntoDirectory, RollupSpec, aggregates_of
 from topics.spark.options import Server
-from topics.spark.pipelines.archive import ArchiveSpec, archive
-from topics.spark.pipelines.progress import Silent
-from topics.spark.pipelines.replay import ReplaySpec, replay
-from topics.spark.pipelines.rollup import rollup
-from topics.spark.pipelines.rollup_spec import IntoDirectory, RollupSpec, aggregates_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

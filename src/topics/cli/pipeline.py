@@ -134,7 +134,7 @@ def require_spark(*, java: bool = True) -> None:
 
 
 def _run_job(job: PipelineJob, spec: object, common: Common, name: str) -> Any:
-    from topics.spark.pipelines.progress import Shown  # noqa: PLC0415
+    from topics.spark.jobs.progress import Shown  # noqa: PLC0415
 
     progress = Shown(sys.stderr)
     # Spark makes a directory for tables where it is started, also when there are none.

@@ -11,8 +11,8 @@ from topics.cli.values import InvalidArguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from topics.spark.pipelines.archive import ArchiveSpec, ArchiveSummary
-    from topics.spark.pipelines.progress import Progress
+    from topics.spark.jobs.archive import ArchiveSpec, ArchiveSummary
+    from topics.spark.jobs.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ArchiveSpec":
+    from topics.spark.jobs.archive import ArchiveSpec, check_spec  # noqa: PLC0415
     from topics.spark.options import Files  # noqa: PLC0415
-    from topics.spark.pipelines.archive import ArchiveSpec, check_spec  # noqa: PLC0415
 
     if args.topics and args.prefix is not None:
         raise InvalidArguments(f"{args.topics[0]} and --prefix contradict each other: name topics, or give --prefix")
@@ -62,7 +62,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ArchiveSpec":
 
 
 def run(spark: "SparkSession", wanted: "ArchiveSpec", progress: "Progress") -> "ArchiveSummary":
-    from topics.spark.pipelines.archive import archive  # noqa: PLC0415
+    from topics.spark.jobs.archive import archive  # noqa: PLC0415
 
     return archive(spark, wanted, progress)
 

@@ -14,9 +14,9 @@ from topics.cli.table import aligned, counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from topics.spark.pipelines.audit import AuditSpec
-    from topics.spark.pipelines.audit_report import AuditSummary
-    from topics.spark.pipelines.progress import Progress
+    from topics.spark.jobs.audit import AuditSpec
+    from topics.spark.jobs.audit_report import AuditSummary
+    from topics.spark.jobs.progress import Progress
 
 NOTES_SHOWN_MAX = 5
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "AuditSpec":
-    from topics.spark.pipelines.audit import AuditSpec, check_spec  # noqa: PLC0415
+    from topics.spark.jobs.audit import AuditSpec, check_spec  # noqa: PLC0415
 
     wanted = AuditSpec(
         os.path.abspath(args.data),
@@ -47,7 +47,7 @@ def spec(args: argparse.Namespace, common: Common) -> "AuditSpec":
 
 
 def run(spark: "SparkSession", wanted: "AuditSpec", progress: "Progress") -> "AuditSummary":
-    from topics.spark.pipelines.audit import audit  # noqa: PLC0415
+    from topics.spark.jobs.audit import audit  # noqa: PLC0415
 
     return audit(spark, wanted, progress)
 

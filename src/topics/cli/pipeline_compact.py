@@ -9,8 +9,8 @@ from topics.cli.pipeline_job import Common, PipelineJob
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from topics.spark.pipelines.compact import CompactSpec, CompactSummary
-    from topics.spark.pipelines.progress import Progress
+    from topics.spark.jobs.compact import CompactSpec, CompactSummary
+    from topics.spark.jobs.progress import Progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
-    from topics.spark.pipelines.compact import CompactSpec, check_spec  # noqa: PLC0415
+    from topics.spark.jobs.compact import CompactSpec, check_spec  # noqa: PLC0415
 
     wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb, args.keep_hours)
     check_spec(wanted)
@@ -32,7 +32,7 @@ def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
 
 
 def run(spark: "SparkSession", wanted: "CompactSpec", progress: "Progress") -> "CompactSummary":
-    from topics.spark.pipelines.compact import compact  # noqa: PLC0415
+    from topics.spark.jobs.compact import compact  # noqa: PLC0415
 
     return compact(spark, wanted, progress)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from topics.cli.pipeline_job import Common, PipelineJob
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.export_topic import ExportSpec, ExportSummary
+    from topics.spark.jobs.export_topic import ExportSpec, ExportSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ExportSpec":
-    from topics.spark.pipelines.export_topic import ExportSpec, check  # noqa: PLC0415
-    from topics.spark.pipelines.source_files import FileFormat  # noqa: PLC0415
+    from topics.spark.jobs.export_topic import ExportSpec, check  # noqa: PLC0415
+    from topics.spark.jobs.source_files import FileFormat  # noqa: PLC0415
 
     server = common.server()
     wanted = ExportSpec(server, args.topic, args.to, FileFormat(args.format), args.from_seq, args.to_seq)
@@ -28,7 +28,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ExportSpec":
 
 
 def run(spark: Any, wanted: "ExportSpec", progress: Any) -> "ExportSummary":
-    from topics.spark.pipelines.export_topic import export_topic  # noqa: PLC0415
+    from topics.spark.jobs.export_topic import export_topic  # noqa: PLC0415
 
     return export_topic(spark, wanted, progress)
 

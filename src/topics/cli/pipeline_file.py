@@ -33,8 +33,8 @@ from topics.limits import PIPELINE_EVERY_MS_MIN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from topics.spark.pipelines.reports import Account
-    from topics.spark.pipelines.supervise import Outcome, Supervised
+    from topics.spark.jobs.reports import Account
+    from topics.spark.jobs.supervise import Outcome, Supervised
 
 CHECKPOINTS = ".topics-checkpoints"
 TIME = "{time}"
@@ -65,7 +65,7 @@ class FileJob:
     archive: str | None = None
 
     def supervised(self, spark: "SparkSession", turn: threading.Lock) -> "Supervised":
-        from topics.spark.pipelines.supervise import Supervised  # noqa: PLC0415
+        from topics.spark.jobs.supervise import Supervised  # noqa: PLC0415
 
         # A session of its own: neither views nor settings of one job are seen by another.
         session = spark.newSession()
@@ -178,8 +178,8 @@ class _Words:
 
     def _run(self, job: PipelineJob, common: Common, made: _Made) -> "Callable[[SparkSession], Outcome]":
         def run(spark: "SparkSession") -> "Outcome":
-            from topics.spark.pipelines.progress import Lag  # noqa: PLC0415
-            from topics.spark.pipelines.supervise import Outcome  # noqa: PLC0415
+            from topics.spark.jobs.progress import Lag  # noqa: PLC0415
+            from topics.spark.jobs.supervise import Outcome  # noqa: PLC0415
 
             try:
                 # Checked again: what it needs may have come or gone since the last run.
@@ -200,7 +200,7 @@ class _Words:
 
 
 def _every_s(where: str, text: str) -> float:
-    from topics.spark.pipelines.rollup_spec import duration_ms  # noqa: PLC0415
+    from topics.spark.jobs.rollup_spec import duration_ms  # noqa: PLC0415
 
     try:
         every_ms = duration_ms(text, "every")
@@ -229,7 +229,7 @@ def _now() -> str:
 
 def _accounts(name: str, summary: Any) -> "tuple[Account, ...]":
     """Where a job accounts for every seq of a topic up to where it is."""
-    from topics.spark.pipelines.reports import Account  # noqa: PLC0415
+    from topics.spark.jobs.reports import Account  # noqa: PLC0415
 
     if name == "audit":
         return tuple(Account(t.topic, t.read, t.deleted, t.lost, t.head_seq) for t in summary.topics)
@@ -246,7 +246,7 @@ def _own_function(words: _Words, common: Common, made: _Made) -> "Callable[[Spar
     if "topic" not in words.given or not path or not function:
         raise InvalidArguments(f"{words.where}: python is FILE.py:FUNCTION, and topic is what it reads")
     wanted = _function(words.where, path, function)
-    from topics.spark.pipelines.preflight import require_topics, require_writable  # noqa: PLC0415
+    from topics.spark.jobs.preflight import require_topics, require_writable  # noqa: PLC0415
 
     server, topic = common.server(), words.given["topic"]
     checkpoint = os.path.join(CHECKPOINTS, f"up-{words.name}")
@@ -258,8 +258,8 @@ def _own_function(words: _Words, common: Common, made: _Made) -> "Callable[[Spar
             raise InvalidArguments(f"{words.where}: {error.message}") from error
 
     def run(spark: "SparkSession") -> "Outcome":
-        from topics.spark.pipelines.own_function import hand_over  # noqa: PLC0415
-        from topics.spark.pipelines.supervise import Outcome  # noqa: PLC0415
+        from topics.spark.jobs.own_function import hand_over  # noqa: PLC0415
+        from topics.spark.jobs.supervise import Outcome  # noqa: PLC0415
 
         try:
             require_topics(server, [topic])

@@ -8,7 +8,7 @@ from topics.cli.pipeline_job import Common, PipelineJob
 from topics.cli.table import counted
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.forget import ForgetSpec, ForgetSummary
+    from topics.spark.jobs.forget import ForgetSpec, ForgetSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ForgetSpec":
-    from topics.spark.pipelines.forget import ForgetSpec, check_spec  # noqa: PLC0415
+    from topics.spark.jobs.forget import ForgetSpec, check_spec  # noqa: PLC0415
 
     archive = None if args.archive is None else os.path.abspath(args.archive)
     wanted = ForgetSpec(common.server(), args.topic, args.match, archive)
@@ -27,7 +27,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ForgetSpec":
 
 
 def run(spark: Any, wanted: "ForgetSpec", progress: Any) -> "ForgetSummary":
-    from topics.spark.pipelines.forget import forget  # noqa: PLC0415
+    from topics.spark.jobs.forget import forget  # noqa: PLC0415
 
     return forget(spark, wanted, progress)
 

@@ -9,7 +9,7 @@ from topics.cli.table import aligned
 from topics.model.names import check_topic_name
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.import_files import ImportSpec, ImportSummary
+    from topics.spark.jobs.import_files import ImportSpec, ImportSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ImportSpec":
-    from topics.spark.pipelines.import_files import ImportSpec, check  # noqa: PLC0415
-    from topics.spark.pipelines.import_rows import Fields  # noqa: PLC0415
-    from topics.spark.pipelines.source_files import CsvOptions, FileFormat, find_files  # noqa: PLC0415
+    from topics.spark.jobs.import_files import ImportSpec, check  # noqa: PLC0415
+    from topics.spark.jobs.import_rows import Fields  # noqa: PLC0415
+    from topics.spark.jobs.source_files import CsvOptions, FileFormat, find_files  # noqa: PLC0415
 
     check_topic_name(args.into, "--into")
     fields = Fields(args.data, args.key, args.tag, args.node, args.time)
@@ -51,7 +51,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ImportSpec":
 
 
 def run(spark: Any, wanted: "ImportSpec", progress: Any) -> "ImportSummary":
-    from topics.spark.pipelines.import_files import import_files  # noqa: PLC0415
+    from topics.spark.jobs.import_files import import_files  # noqa: PLC0415
 
     return import_files(spark, wanted, progress)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from topics.cli.pipeline_job import Common, PipelineJob
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.project import InitSpec, InitSummary
+    from topics.spark.jobs.project import InitSpec, InitSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "InitSpec":
-    from topics.spark.pipelines.project import InitSpec, check_init  # noqa: PLC0415
+    from topics.spark.jobs.project import InitSpec, check_init  # noqa: PLC0415
 
     wanted = InitSpec(args.directory, args.topic, common.url)
     check_init(wanted)
@@ -23,7 +23,7 @@ def spec(args: argparse.Namespace, common: Common) -> "InitSpec":
 
 
 def run(spark: Any, wanted: "InitSpec", progress: Any) -> "InitSummary":
-    from topics.spark.pipelines.project import init_project  # noqa: PLC0415
+    from topics.spark.jobs.project import init_project  # noqa: PLC0415
 
     return init_project(spark, wanted, progress)
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from topics.spark.jobs.progress import Progress
     from topics.spark.options import Server
-    from topics.spark.pipelines.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Common:
 
     def server(self) -> "Server":
         """The server of `--url`, once it answered: an address nobody listens at is refused before Spark starts."""
-        from topics.spark.pipelines.preflight import reachable_server  # noqa: PLC0415
+        from topics.spark.jobs.preflight import reachable_server  # noqa: PLC0415
 
         return reachable_server(self.url, self.api_key)
 

@@ -17,7 +17,7 @@ from topics.cli.table import aligned, counted
 from topics.cli.values import InvalidArguments
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.query import QuerySpec, QuerySummary
+    from topics.spark.jobs.query import QuerySpec, QuerySummary
 
 CELL_CHARS_MAX = 80
 TABLE_ROWS_MAX = 1000
@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
-    from topics.spark.pipelines.preflight import require_topics  # noqa: PLC0415
-    from topics.spark.pipelines.query import QuerySpec, require_views  # noqa: PLC0415
-    from topics.spark.pipelines.query_views import names_of_views  # noqa: PLC0415
+    from topics.spark.jobs.preflight import require_topics  # noqa: PLC0415
+    from topics.spark.jobs.query import QuerySpec, require_views  # noqa: PLC0415
+    from topics.spark.jobs.query_views import names_of_views  # noqa: PLC0415
 
     if args.json:
         raise InvalidArguments("--json is the summary of a job; rows as JSON are --format json")
@@ -55,7 +55,7 @@ def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
 
 
 def run(spark: Any, wanted: "QuerySpec", progress: Any) -> "QuerySummary":
-    from topics.spark.pipelines.query import query  # noqa: PLC0415
+    from topics.spark.jobs.query import query  # noqa: PLC0415
 
     summary = query(spark, wanted, progress)
     for loss in summary.losses:

@@ -11,8 +11,8 @@ from topics.cli.values import InvalidArguments
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from topics.spark.pipelines.progress import Progress
-    from topics.spark.pipelines.replay import ReplaySpec, ReplaySummary
+    from topics.spark.jobs.progress import Progress
+    from topics.spark.jobs.replay import ReplaySpec, ReplaySummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "ReplaySpec":
-    from topics.spark.pipelines.replay import ReplaySpec, check_spec  # noqa: PLC0415
+    from topics.spark.jobs.replay import ReplaySpec, check_spec  # noqa: PLC0415
 
     times = {name: milliseconds(f"--{name}-time", getattr(args, f"{name}_time")) for name in ("from", "to")}
     wanted = ReplaySpec(
@@ -61,7 +61,7 @@ def milliseconds(option: str, text: str | None) -> int | None:
 
 
 def run(spark: "SparkSession", wanted: "ReplaySpec", progress: "Progress") -> "ReplaySummary":
-    from topics.spark.pipelines.replay import replay  # noqa: PLC0415
+    from topics.spark.jobs.replay import replay  # noqa: PLC0415
 
     return replay(spark, wanted, progress)
 

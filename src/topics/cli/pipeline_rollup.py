@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from topics.cli.pipeline_job import Common, PipelineJob
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.rollup import RollupSummary
-    from topics.spark.pipelines.rollup_spec import RollupSpec
+    from topics.spark.jobs.rollup import RollupSummary
+    from topics.spark.jobs.rollup_spec import RollupSpec
 
 CHECKPOINTS = ".topics-checkpoints"
 
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "RollupSpec":
-    from topics.spark.pipelines.json_paths import json_path  # noqa: PLC0415
-    from topics.spark.pipelines.preflight import require_topics, require_writable  # noqa: PLC0415
-    from topics.spark.pipelines.rollup_spec import (  # noqa: PLC0415
+    from topics.spark.jobs.json_paths import json_path  # noqa: PLC0415
+    from topics.spark.jobs.preflight import require_topics, require_writable  # noqa: PLC0415
+    from topics.spark.jobs.rollup_spec import (  # noqa: PLC0415
         Emit,
         IntoDirectory,
         IntoTopic,
@@ -88,13 +88,13 @@ def _checkpoint(topic: str, into: str) -> str:
 
 
 def run(spark: Any, wanted: "RollupSpec", progress: Any) -> "RollupSummary":
-    from topics.spark.pipelines.rollup import rollup  # noqa: PLC0415
+    from topics.spark.jobs.rollup import rollup  # noqa: PLC0415
 
     return rollup(spark, wanted, progress)
 
 
 def writes(wanted: "RollupSpec") -> str:
-    from topics.spark.pipelines.rollup_spec import IntoTopic  # noqa: PLC0415
+    from topics.spark.jobs.rollup_spec import IntoTopic  # noqa: PLC0415
 
     url = wanted.server.url
     into = wanted.into

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from topics.cli.pipeline_job import Common, PipelineJob
 
 if TYPE_CHECKING:
-    from topics.spark.pipelines.project import RunSpec, RunSummary
+    from topics.spark.jobs.project import RunSpec, RunSummary
 
 _TOLD = re.compile(r"[0-9-]{10} [0-9:]{8}: ")
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spec(args: argparse.Namespace, common: Common) -> "RunSpec":
-    from topics.spark.pipelines.project import RunSpec, check_run  # noqa: PLC0415
+    from topics.spark.jobs.project import RunSpec, check_run  # noqa: PLC0415
 
     def said(line: str) -> None:
         if args.verbose or _TOLD.match(line):
@@ -34,7 +34,7 @@ def spec(args: argparse.Namespace, common: Common) -> "RunSpec":
 
 
 def run(spark: Any, wanted: "RunSpec", progress: Any) -> "RunSummary":
-    from topics.spark.pipelines.project import run_project  # noqa: PLC0415
+    from topics.spark.jobs.project import run_project  # noqa: PLC0415
 
     return run_project(spark, wanted, progress)
 

@@ -43,7 +43,7 @@ def spec(args: argparse.Namespace, common: Common) -> Any:
 
 def run(spark: Any, server: Any, progress: Any) -> StatusSummary:
     from topics.clock import SystemClock  # noqa: PLC0415
-    from topics.spark.pipelines.reports import told  # noqa: PLC0415
+    from topics.spark.jobs.reports import told  # noqa: PLC0415
 
     last: dict[str, dict[str, Any]] = {}
     with server.client() as client:

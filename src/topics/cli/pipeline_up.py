@@ -15,8 +15,8 @@ from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from topics.cli.pipeline_file import FileJob
+    from topics.spark.jobs.reports import Report
     from topics.spark.options import Server
-    from topics.spark.pipelines.reports import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def spec(args: argparse.Namespace, common: Common) -> UpSpec:
 def run(spark: Any, wanted: UpSpec, progress: Any) -> UpSummary:
     from pyspark.java_gateway import ensure_callback_server_started  # noqa: PLC0415
 
-    from topics.spark.pipelines.reports import TopicReports  # noqa: PLC0415
-    from topics.spark.pipelines.supervise import supervise  # noqa: PLC0415
+    from topics.spark.jobs.reports import TopicReports  # noqa: PLC0415
+    from topics.spark.jobs.supervise import supervise  # noqa: PLC0415
 
     # Spark starts it with the first query that calls Python. Two at once, in threads, would start two, and one of the
     # queries be called where nobody listens.

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from topics import limits
-from topics.spark.pipelines.import_rows import Fields, Parsed, RowPlan, chunk_batches, parse_row
+from topics.spark.jobs.import_rows import Fields, Parsed, RowPlan, chunk_batches, parse_row
 
 PLAIN = RowPlan("source", Fields(), done=0)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.json_paths import column_or_path, json_path, steps_of
+from topics.spark.jobs.json_paths import column_or_path, json_path, steps_of
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import io
 
-from topics.spark.pipelines.progress import Shown, Silent
+from topics.spark.jobs.progress import Shown, Silent
 from topics.testing.fake_clock import FakeClock
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.preflight import require_writable
+from topics.spark.jobs.preflight import require_writable
 
 
 def test_a_directory_that_can_be_made_is_not_made(tmp_path: Path) -> None:

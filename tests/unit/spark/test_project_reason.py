@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from topics.spark.pipelines import project
-from topics.spark.pipelines.project import ConnectPortInUse, await_connect_port, reason_of
+from topics.spark.jobs import project
+from topics.spark.jobs.project import ConnectPortInUse, await_connect_port, reason_of
 
 CLOSED = (
     "pyspark.errors.exceptions.connect.SparkConnectGrpcException: [INVALID_HANDLE.SESSION_CLOSED] The handle is gone"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.spark.pipelines.query_views import unknown_tables
+from topics.spark.jobs.query_views import unknown_tables
 
 KNOWN = ["orders", "shop_eu", "archive", "archive_orders"]
 

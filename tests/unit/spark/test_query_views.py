@@ -3,7 +3,7 @@
 import pytest
 
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.query_views import mentioned, names_of_views, view_name
+from topics.spark.jobs.query_views import mentioned, names_of_views, view_name
 
 
 @pytest.mark.parametrize(

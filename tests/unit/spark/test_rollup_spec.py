@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from topics.spark.errors import InvalidOption
-from topics.spark.options import Server
-from topics.spark.pipelines.rollup_spec import (
+from topics.spark.jobs.rollup_spec import (
     Aggregate,
     Emit,
     Function,
@@ -18,6 +17,7 @@ from topics.spark.pipelines.rollup_spec import (
     duration_ms,
     field_name,
 )
+from topics.spark.options import Server
 
 SPEC = RollupSpec(
     server=Server("http://127.0.0.1:1", None),

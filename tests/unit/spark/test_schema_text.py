@@ -3,7 +3,7 @@
 import pytest
 
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.schema_text import require_types
+from topics.spark.jobs.preflight import require_types
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.limits import PIPELINE_REPORTS_MAX
 from topics.spark import session
+from topics.spark.jobs import supervise as supervising
+from topics.spark.jobs.reports import REPORTS, Account, Report, TopicReports
+from topics.spark.jobs.spark_messages import message_of
+from topics.spark.jobs.supervise import Outcome, Supervised, supervise
 from topics.spark.options import Server
-from topics.spark.pipelines import supervise as supervising
-from topics.spark.pipelines.reports import REPORTS, Account, Report, TopicReports
-from topics.spark.pipelines.spark_messages import message_of
-from topics.spark.pipelines.supervise import Outcome, Supervised, supervise
 from topics.testing.fake_clock import FakeClock
 from topics.testing.running_server import server as running_server
 

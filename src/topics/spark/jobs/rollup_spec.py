@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topics.spark.errors import InvalidOption
+from topics.spark.jobs.json_paths import json_path
 from topics.spark.options import Server
-from topics.spark.pipelines.json_paths import json_path
 
 _DURATION = re.compile(r"(?P<count>[0-9]+)\s*(?P<unit>[a-z]+)", re.IGNORECASE)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame
 from topics import limits
 from topics.model.producer import Producer
 from topics.spark.errors import PipelineError
+from topics.spark.jobs.rollup_spec import field_name
 from topics.spark.options import Server, WriteOptions
-from topics.spark.pipelines.rollup_spec import field_name
 from topics.spark.telling import telling
 from topics.spark.writer import ChunkSender, producer_of, records_of
 

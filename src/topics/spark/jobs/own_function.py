@@ -16,9 +16,9 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from topics.limits import PIPELINE_FRAME_SEQS_MAX
+from topics.spark.jobs.rollup_checkpoint import alone
+from topics.spark.jobs.supervise import Outcome
 from topics.spark.options import Server
-from topics.spark.pipelines.rollup import alone
-from topics.spark.pipelines.supervise import Outcome
 
 PLACE_FILE = "place.json"
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from topics import limits
 from topics.client.calls import NewRecord
-from topics.spark.pipelines.json_paths import Step, column_or_path, steps_of
+from topics.spark.jobs.json_paths import Step, column_or_path, steps_of
 
 IMPORT_META = "import"  # which row of which file a record is: "<source>:<row>"
 KEY_META = "key"

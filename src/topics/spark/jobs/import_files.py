@@ -25,13 +25,13 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from topics.client.sync_client import Client
 from topics.errors import CursorNotFound, TopicNotFound
 from topics.spark.errors import InvalidOption
+from topics.spark.jobs import import_rows
+from topics.spark.jobs.import_rows import Fields, Rejection, RowPlan
+from topics.spark.jobs.known_writes import append_missing
+from topics.spark.jobs.preflight import require_types
+from topics.spark.jobs.progress import Progress
+from topics.spark.jobs.source_files import CsvOptions, NumberedRows, SourceFile, read_rows
 from topics.spark.options import Server
-from topics.spark.pipelines import import_rows
-from topics.spark.pipelines.import_rows import Fields, Rejection, RowPlan
-from topics.spark.pipelines.known_writes import append_missing
-from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.schema_text import require_types
-from topics.spark.pipelines.source_files import CsvOptions, NumberedRows, SourceFile, read_rows
 
 CURSOR = "import"
 

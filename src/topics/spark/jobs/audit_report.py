@@ -1,4 +1,5 @@
-"""An audit as one page that needs nothing else: no script, no font, no picture from elsewhere.
+"""What an audit found: as values, of which the command line makes a table, and as one page that needs nothing else:
+no script, no font, no picture from elsewhere.
 
 Each topic has its seq line from the first seq to the head, in buckets: the share of live, deleted and lost seqs, and
 below it what is archived.
@@ -8,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from topics.spark.pipelines.audit_report import AuditSummary, LostRange, TopicAudit
+from msgspec import Struct
+
 from topics.version import VERSION
 
 TOPICS_SHOWN_MAX = 500
@@ -48,6 +50,45 @@ ul { margin:8px 0 0; padding-left:20px } code { font:13px ui-monospace,Menlo,Con
 .card.bad { border-color:var(--lost) } .fine { color:var(--soft); font-size:13px }
 footer { color:var(--soft); font-size:13px }
 """
+
+
+class LostRange(Struct, frozen=True):
+    gap_from: int
+    gap_to: int
+    reason: str
+
+
+class TopicAudit(Struct, frozen=True, kw_only=True):
+    """`read + deleted + lost = head_seq`, or `unaccounted` is not 0. Seqs up to `archived_to` are archived:
+    `archive_matched` of them are live and identical, `archive_only` have been deleted or lost since."""
+
+    topic: str
+    epoch: int
+    head_seq: int
+    read: int
+    deleted: int
+    lost: int
+    unaccounted: int
+    lost_ranges: tuple[LostRange, ...] = ()
+    archived_to: int | None = None
+    archive_matched: int = 0
+    archive_only: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class AuditSummary(Struct, frozen=True, kw_only=True):
+    data: str
+    archive: str | None
+    sound: bool
+    topics: tuple[TopicAudit, ...]
+    problems: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    notes: tuple[str, ...]
+    checked_bytes: int
+    wal_frames: int
+    records: int
+    archived_records: int
+    elapsed_ms: int
 
 
 @dataclass(frozen=True, slots=True)

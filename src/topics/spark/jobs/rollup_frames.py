@@ -7,8 +7,8 @@ import pyspark.sql.functions as sf
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from topics.spark.pipelines.json_paths import steps_of
-from topics.spark.pipelines.rollup_spec import Aggregate, Function, RollupSpec, field_name
+from topics.spark.jobs.json_paths import steps_of
+from topics.spark.jobs.rollup_spec import Aggregate, Function, RollupSpec, field_name
 
 PERCENTILE_ACCURACY = 10_000
 SOURCE = "ts timestamp, data string, kind string, gap_from bigint, gap_to bigint, reason string"

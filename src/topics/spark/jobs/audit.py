@@ -20,9 +20,8 @@ from topics.spark.archive.state import ArchivedFile, ArchiveState, TopicCut
 from topics.spark.errors import InvalidOption
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition, TopicRange
-from topics.spark.pipelines.audit_page import Picture, page
-from topics.spark.pipelines.audit_report import AuditSummary, LostRange, TopicAudit
-from topics.spark.pipelines.audit_tasks import (
+from topics.spark.jobs.audit_report import AuditSummary, LostRange, Picture, TopicAudit, page
+from topics.spark.jobs.audit_tasks import (
     BUCKETS,
     Ints,
     ShareDue,
@@ -33,7 +32,7 @@ from topics.spark.pipelines.audit_tasks import (
     compare_span,
     read_share,
 )
-from topics.spark.pipelines.progress import Progress, Silent
+from topics.spark.jobs.progress import Progress, Silent
 from topics.storage.errors import ColdTierUnknown, FilesChanging, NoDataDirectory, StorageError
 from topics.storage.findings import Severity
 from topics.storage.fs import RealDisk

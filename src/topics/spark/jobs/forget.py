@@ -28,8 +28,8 @@ from topics.spark.archive.errors import ArchiveDiffers, ArchiveOfAnotherServer, 
 from topics.spark.archive.state import ArchivedFile, Forgotten
 from topics.spark.archive.table import ArchiveTable
 from topics.spark.errors import InvalidOption
+from topics.spark.jobs.progress import Progress, Silent
 from topics.spark.options import Server
-from topics.spark.pipelines.progress import Progress, Silent
 
 FILES_PER_CORE = 4
 LEFT_OVER_HOURS = 1

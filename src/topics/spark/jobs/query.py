@@ -17,9 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers
 from topics.spark.errors import PipelineError
-from topics.spark.options import Server
-from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.query_views import (
+from topics.spark.jobs.progress import Progress
+from topics.spark.jobs.query_views import (
     ARCHIVE,
     add_archive_views,
     add_topic_view,
@@ -28,7 +27,8 @@ from topics.spark.pipelines.query_views import (
     unknown_tables,
     view_name,
 )
-from topics.spark.pipelines.spark_messages import message_of
+from topics.spark.jobs.spark_messages import message_of
+from topics.spark.options import Server
 
 REPORTED_ROWS = 10_000
 VIEWS_NAMED_MAX = 20

@@ -33,16 +33,14 @@ from topics.spark.archive.errors import SchemaDiffers
 from topics.spark.archive.identity import require_same_server, require_same_topic
 from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
 from topics.spark.archive.table import ArchiveTable
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.inference import sample
+from topics.spark.jobs.preflight import require_types, require_writable
+from topics.spark.jobs.progress import Progress, Silent
 from topics.spark.log import Log
 from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
 from topics.spark.origin import open_log
-from topics.spark.pipelines.errors import SeqsUnaccounted, TopicChanged
-from topics.spark.pipelines.preflight import require_writable
-from topics.spark.pipelines.progress import Progress, Silent
-from topics.spark.pipelines.schema_text import require_types
 from topics.wire.arrow import RECORD, TOMBSTONE
 
 FILE_MB_DEFAULT = 256
@@ -50,6 +48,21 @@ FILE_RECORDS_MIN, FILE_RECORDS_MAX = 1_000, 5_000_000
 RECORD_BYTES_GUESS = 256
 WAVES = 2
 """Files a core writes in one round: enough to keep all of them busy, few enough to commit often."""
+
+
+class SeqsUnaccounted(PipelineError):
+    """The rows that were read do not add up to the range that was asked for, so nothing was committed. Run it again; if
+    it fails again, `topics pipeline audit` says where."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f'topic "{topic}": {reason}; nothing was committed, run again')
+
+
+class TopicChanged(PipelineError):
+    """The topic was deleted or made again while it was being archived. Run it again to archive what is there now."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f'topic "{topic}" was deleted or made anew while it was read; nothing was committed')
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ the order of seqs. The directory appears when it is complete, and not before.
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyspark.sql.functions as sf
@@ -14,18 +16,32 @@ from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 from topics import limits
-from topics.spark.errors import InvalidOption
+from topics.spark.archive.table import NO_SPACE
+from topics.spark.errors import InvalidOption, PipelineError
+from topics.spark.jobs.preflight import require_topics, require_writable
+from topics.spark.jobs.progress import Progress
+from topics.spark.jobs.source_files import FileFormat
 from topics.spark.options import Server
-from topics.spark.pipelines.output_directory import DirectoryExists, OutputDirectory
-from topics.spark.pipelines.preflight import require_topics, require_writable
-from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.source_files import FileFormat
 
 LOSSES = "_losses.jsonl"
 COLUMNS = (
     "topic string, seq bigint, ts timestamp, node string, tag string, meta string, data string, "
     "kind string, gap_from bigint, gap_to bigint, reason string"
 )
+
+
+class DirectoryExists(PipelineError):
+    """The directory to write is there already. Nothing is overwritten: name another one, or remove it first."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} exists already; name another directory, or remove it first", path=path)
+
+
+class NoRoom(PipelineError):
+    """The disk is full. What was written is removed again: free some space, or name a directory elsewhere."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: no space left; nothing of it is there, free some space and run again", path=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +163,49 @@ def merged(losses: Iterable[Loss]) -> list[Loss]:
         else:
             whole.append(loss)
     return whole
+
+
+class OutputDirectory:
+    """A directory that is there whole or not at all, on any file system Spark knows. In a `with` block: write to
+    `partial`, then `complete()`, which renames it. If the block ends any other way, nothing is left; a job that was
+    killed leaves `….incomplete-…`, which nobody reads and anybody may remove."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm: Any = spark._jvm
+        self._name = path.rstrip("/")
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._path = self._new_path(self._name)
+        self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())
+        if self._files.exists(self._path):
+            raise DirectoryExists(path)
+        self.partial = f"{self._name}.incomplete-{uuid4().hex[:8]}"
+        self._partial = self._new_path(self.partial)
+
+    def write_text(self, name: str, text: str) -> None:
+        """A small file beside what Spark writes; a leading underscore hides it from Spark's readers."""
+        stream = self._files.create(self._new_path(f"{self.partial}/{name}"))
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def name_files(self, extension: str) -> None:
+        """Gives what Spark wrote short names that keep its order."""
+        for status in self._files.listStatus(self._partial):
+            name = status.getPath().getName()
+            if name.startswith("part-"):
+                self._files.rename(status.getPath(), self._new_path(f"{self.partial}/{name[:10]}.{extension}"))
+
+    def complete(self) -> None:
+        # If the directory has appeared meanwhile, a rename would move ours into it.
+        if self._files.exists(self._path) or not self._files.rename(self._partial, self._path):
+            raise DirectoryExists(self._name)
+
+    def __enter__(self) -> "OutputDirectory":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._files.exists(self._partial):
+            self._files.delete(self._partial, True)
+        if error is not None and NO_SPACE.search(str(error)):
+            raise NoRoom(self._name) from error

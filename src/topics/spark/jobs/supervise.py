@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicsError
-from topics.spark.pipelines.reports import DONE, FAILED, STARTED, STOPPED, Account, Report
-from topics.spark.pipelines.spark_messages import message_of
+from topics.spark.jobs.reports import DONE, FAILED, STARTED, STOPPED, Account, Report
+from topics.spark.jobs.spark_messages import message_of
 
 BACK_OFF_S, BACK_OFF_S_MAX = 1.0, 300.0
 ERROR_CHARS_MAX = 2000

@@ -21,7 +21,7 @@ from topics.spark.archive.errors import ArchiveDiffers
 from topics.spark.archive.state import ArchivedFile, WrittenFile
 from topics.spark.archive.table import KEEP_HOURS_DEFAULT, ArchiveTable
 from topics.spark.errors import InvalidOption
-from topics.spark.pipelines.progress import Progress, Silent
+from topics.spark.jobs.progress import Progress, Silent
 
 FILE_MB_DEFAULT = 128
 GROUPS_PER_CORE = 4

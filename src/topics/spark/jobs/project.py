@@ -22,9 +22,9 @@ from topics.client.sockets import listens
 from topics.clock import SystemClock, monotonic_ms
 from topics.model.names import check_topic_name
 from topics.spark.errors import InvalidOption, PipelineError
+from topics.spark.jobs.progress import Progress
+from topics.spark.jobs.project_files import project_files
 from topics.spark.options import API_KEY_VARIABLE
-from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.project_files import project_files
 
 SPEC_FILES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 CONNECT_PORT = 15002

@@ -31,11 +31,10 @@ from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers, TopicNotArchived
 from topics.spark.archive.rows import require_file, rows_of
 from topics.spark.archive.state import ArchivedFile, ArchiveState
-from topics.spark.errors import InvalidOption
+from topics.spark.errors import InvalidOption, PipelineError
+from topics.spark.jobs.known_writes import Written, append_missing
+from topics.spark.jobs.progress import Progress, Silent
 from topics.spark.options import Server
-from topics.spark.pipelines.errors import ReplayInUse
-from topics.spark.pipelines.known_writes import Written, append_missing
-from topics.spark.pipelines.progress import Progress, Silent
 from topics.spark.writer import record_size_bytes
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
@@ -44,6 +43,15 @@ ARCHIVE, TOPIC, SEQ, TS = "replay_archive", "replay_topic", "replay_seq", "repla
 LOOK_SEQS = 1_000_000
 """Seqs of which it is asked at once whether they are there already: eight megabytes on the driver."""
 ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
+
+
+class ReplayInUse(PipelineError):
+    """Another replay of the same topic into the same target is running, and the two would mix. Wait for it, or stop
+    it."""
+
+    def __init__(self, topic: str, into: str, holder: str) -> None:
+        by = f" by process {holder}" if holder else ""
+        super().__init__(f'"{topic}" is being replayed into "{into}"{by}: wait for it, or stop it, then run again')
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Checks made before Spark starts: Spark takes seconds to say no, and a hundred lines."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 
@@ -13,6 +14,12 @@ from topics.spark.options import Server, server_of
 
 # One quick try: if the server is just starting, run the job again.
 QUICK = RetryPolicy(attempts_max=2, total_ms_max=2000)
+TYPES = frozenset((
+    "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
+    "decimal", "dec", "numeric", "date", "time", "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "char",
+    "character", "varchar", "binary", "interval", "variant", "void", "array", "map", "struct", "geometry", "geography",
+))  # fmt: skip
+_COLUMN = re.compile(r"(?P<name>`(?:[^`]|``)+`|[^\s:`]+)\s*(?::\s*|\s+)(?P<type>[A-Za-z_]+)")
 
 
 def reachable_server(url: str, api_key: str | None) -> Server:
@@ -56,3 +63,34 @@ def topics_with_prefix(server: Server, prefix: str) -> list[str]:
 def _client(server: Server) -> Client:
     key = None if server.api_key is None else server.api_key.reveal()
     return Client(server.url, key, policy=QUICK)
+
+
+def require_types(schema: str) -> None:
+    """Columns as in SQL, such as `sku string, total decimal(9,2)`. Raises `InvalidOption` for one without a type, or
+    with one that nobody knows. Spark has the last word: anything doubtful passes."""
+    for column in _columns(schema):
+        found = _COLUMN.match(column)
+        if found is None or found["type"].lower() not in TYPES:
+            raise InvalidOption(
+                "schema",
+                f"{schema!r} is no schema: {column!r} is no column and its type; "
+                "give columns such as 'sku string, total bigint'",
+            )
+
+
+def _columns(schema: str) -> list[str]:
+    """Cut at the commas that are in no brackets and no quotes."""
+    columns, depth, quote, begin = [], 0, "", 0
+    for at, char in enumerate(schema):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "`'\"":
+            quote = char
+        elif char in "<(":
+            depth += 1
+        elif char in ">)":
+            depth -= 1
+        elif char == "," and depth == 0:
+            columns.append(schema[begin:at].strip())
+            begin = at + 1
+    return [*columns, schema[begin:].strip()]

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from topics.spark.errors import InvalidOption, PipelineError
-from topics.spark.pipelines.spark_messages import message_of
+from topics.spark.jobs.spark_messages import message_of
 
 CORRUPT = "_topics_corrupt"
 

@@ -6,48 +6,26 @@ Spark says it dropped something: Spark's own number counts groups, not records.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from topics.spark.errors import PipelineError
-from topics.spark.pipelines.late_records import LateRecords
-from topics.spark.pipelines.progress import Progress
-from topics.spark.pipelines.query_start import start_query
-from topics.spark.pipelines.rollup_frames import SOURCE, aggregated_paths, events, results, stream_options
-from topics.spark.pipelines.rollup_place import Place, read_place, write_place
-from topics.spark.pipelines.rollup_sinks import DirectorySink, TopicSink
-from topics.spark.pipelines.rollup_spec import Emit, IntoTopic, RollupSpec, check
-from topics.storage.errors import DirectoryInUse
-from topics.storage.fs import RealDisk
+from topics.spark.jobs.progress import Progress
+from topics.spark.jobs.rollup_checkpoint import LateRecords, Place, alone, check_checkpoint, read_place, write_place
+from topics.spark.jobs.rollup_frames import SOURCE, aggregated_paths, events, results, stream_options
+from topics.spark.jobs.rollup_sinks import DirectorySink, TopicSink
+from topics.spark.jobs.rollup_spec import Emit, IntoTopic, RollupSpec, check
 
-SPEC_FILE = "rollup.json"  # in the checkpoint: what it was made for
 QUERY_DIRECTORY = "query"
-LOCK_FILE = "LOCK"
 WAIT_S = 1
+LOOK_S = 0.05
+_starting = threading.Lock()
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-
-
-class CheckpointOfAnother(PipelineError):
-    """The checkpoint was made by a roll-up with other options. Use those options, or another --checkpoint, which begins
-    at the start of the topic."""
-
-    def __init__(self, path: str, field: str, before: object, now: object) -> None:
-        super().__init__(f"the checkpoint {path} belongs to a roll-up with {field} {before!r}, not {now!r}; "
-                         "use another --checkpoint to begin anew")  # fmt: skip
-
-
-class CheckpointInUse(PipelineError):
-    """Another process is running this roll-up, or these pipelines. Wait for it, or stop it."""
-
-    def __init__(self, path: str, holder: str) -> None:
-        by = f" by process {holder}" if holder else ""
-        super().__init__(f"the checkpoint {path} is in use{by}; wait for it, or stop it, then run again", path=path)
 
 
 class RollupSummary(Struct, frozen=True):
@@ -73,37 +51,6 @@ def rollup(spark: SparkSession, spec: RollupSpec, progress: Progress) -> RollupS
     with alone(spec.checkpoint):
         check_checkpoint(spec)
         return _Run(spark, spec, progress).until_done()
-
-
-@contextmanager
-def alone(checkpoint: str) -> Iterator[None]:
-    """One run at a time: two would write the same batches."""
-    disk = RealDisk()
-    disk.make_dir(checkpoint)
-    try:
-        lock = disk.lock(os.path.join(checkpoint, LOCK_FILE))
-    except DirectoryInUse as error:
-        raise CheckpointInUse(checkpoint, error.holder) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def check_checkpoint(spec: RollupSpec) -> None:
-    """Raises `CheckpointOfAnother`. Writes the note into a new checkpoint."""
-    path = os.path.join(spec.checkpoint, SPEC_FILE)
-    if not os.path.exists(path):
-        partial = f"{path}.partial"
-        with open(partial, "wb") as file:
-            file.write(msgspec.json.encode(spec.identity))
-        os.replace(partial, path)
-        return
-    with open(path, "rb") as file:
-        before: dict[str, object] = msgspec.json.decode(file.read())
-    for field, now in spec.identity.items():
-        if before.get(field) != now:
-            raise CheckpointOfAnother(spec.checkpoint, field, before.get(field), now)
 
 
 class _Run:
@@ -201,3 +148,17 @@ def _lag(report: Any, topic: str) -> int | None:
         return None
     lag: int = latest - end
     return max(lag, 0)
+
+
+def start_query(writer: DataStreamWriter) -> StreamingQuery:
+    """Starts one after the other; returns when the query has its source, or has failed.
+
+    A source in Python is a process of its own, and Spark gives it ten seconds, fixed, from its start to its first word.
+    It needs one second of a core; several at once, or a busy machine, take all of the ten, and each that misses them is
+    a failed run that makes the next ones more likely to fail.
+    """
+    with _starting:
+        query = writer.start()
+        while query.isActive and str(query.status["message"]).startswith("Initializing"):
+            threading.Event().wait(LOOK_S)
+    return query
