@@ -39,6 +39,13 @@ def read_topic(log: FileLog, topic: str, disk: Disk | None = None, **options: in
     return read_partitions(log.partitions(topic, 1, found.head_seq, **options), disk)
 
 
+def seqs_of(log: FileLog, topic: str, disk: Disk | None = None, **options: int) -> list[int]:
+    """The same for who asks for seqs alone, as a count does."""
+    partitions = log.partitions(topic, 1, log.topics()[topic].head_seq, **options)
+    batches = (columns for each in partitions for columns in read_partition(each, disk, frozenset({"seq"})))
+    return [seq for columns in batches for seq in columns.seq.to_pylist()]
+
+
 def kinds(partitions: list[FilePartition]) -> set[type]:
     return {type(piece) for partition in partitions for piece in partition.pieces}
 
@@ -67,3 +74,4 @@ def assert_as_served(server: SimulatedServer, log: FileLog, disk: Disk | None = 
         read = read_topic(log, name, disk, **options)
         assert list(map(canonical, read.rows)) == [row_of(served.records[seq]) for seq in sorted(served.records)], name
         assert read.gaps == [Gap(*gap) for gap in served.gaps], name
+        assert seqs_of(log, name, disk, **options) == read.seqs, name

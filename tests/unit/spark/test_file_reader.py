@@ -5,7 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from file_readings import FileReading, assert_as_served, kinds, read_partitions, read_topic
+from file_readings import FileReading, assert_as_served, kinds, read_partitions, read_topic, seqs_of
 from msgspec import UNSET, Raw
 
 from topics.engine.queues import Claimer
@@ -418,6 +418,22 @@ def test_a_damaged_record_is_named_by_file_and_offset(tmp_path: Path) -> None:
     assert 0 < caught.value.offset < len(content)
 
 
+def test_seqs_alone_are_told_by_where_records_are_and_not_by_what_is_in_them(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    write_each(server, rich(range(10)), FSYNC)
+    server.seal()
+    server.stop()
+    path = sorted((tmp_path / "data" / "topics").rglob("*.data"))[1]
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+    assert seqs_of(files(tmp_path), "orders") == list(range(1, 11))
+    for at in (0, 5):  # the length and the seq of the first record
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(CorruptFile) as caught:
+            seqs_of(files(tmp_path), "orders")
+        assert (caught.value.path, caught.value.offset) == (str(path), 0)
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "shuffled"])
 def test_a_damaged_index_changes_nothing(tmp_path: Path, damage: str) -> None:
     server = started(tmp_path)
@@ -431,6 +447,7 @@ def test_a_damaged_index_changes_nothing(tmp_path: Path, damage: str) -> None:
         else:
             path.write_bytes(content[:25] if damage == "short" else content[:20] + content[40:60] * 2 + content[60:])
     assert read_topic(files(tmp_path), "orders").seqs == list(range(1, 9))
+    assert seqs_of(files(tmp_path), "orders") == list(range(1, 9))
 
 
 def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
