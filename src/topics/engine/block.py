@@ -10,8 +10,8 @@ that seq to position remains plain arithmetic.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from topics import limits
 from topics.model.read_options import ReadOptions
@@ -127,11 +127,18 @@ class AnyBlock(Protocol):
 _NO_INDEX: dict[str, int | list[int]] = {}
 """Of all blocks that nobody has asked for a tag: a dictionary for each would be 64 bytes a topic. Stays empty."""
 
+_COLUMNS = ("fragments", "has_meta", "has_tags", "meta_at", "nodes", "sizes", "tags", "timestamps")
+
 
 class Block:
+    """One that a start brings back may be *unread*: it knows how many records it has and what they take, and reads them
+    when somebody first looks at a column. Most topics are not looked at for a long time, and reading its records is
+    half of what it costs to bring one back."""
+
     __slots__ = (
         "_indexed_count",
         "_positions_by_tag",
+        "_read",
         "_sorted_tags",
         "closed",
         "counted_bytes",
@@ -156,15 +163,28 @@ class Block:
     cold = False
     ready = True
 
-    def __init__(self, first_seq: int) -> None:
+    fragments: list[bytes | None]
+    timestamps: "array[int]"
+    sizes: "array[int]"
+    nodes: list[str | None]
+    tags: list[str | None]
+    meta_at: "array[int]"  # where `,"meta":` begins in the fragment; 0 = no meta
+    has_meta: bool
+    has_tags: bool
+
+    def __init__(self, first_seq: int, read: "Callable[[], Block] | None" = None) -> None:
+        """`read`: where its records come from, if it is unread; who makes such a block also sets its counts."""
         self.first_seq = first_seq
-        self.fragments: list[bytes | None] = []
-        self.timestamps = array("q")
-        self.sizes = array("I")
-        self.nodes: list[str | None] = []
-        self.tags: list[str | None] = []
-        self.meta_at = array("I")  # where `,"meta":` begins in the fragment; 0 = no meta
-        self.has_meta = False
+        self._read = read
+        if read is None:
+            self.fragments = []
+            self.timestamps = array("q")
+            self.sizes = array("I")
+            self.nodes = []
+            self.tags = []
+            self.meta_at = array("I")
+            self.has_meta = False
+            self.has_tags = False
         self.live_count = 0
         self.live_bytes = 0
         self.written_bytes = 0  # of all positions, dead ones too: what its segment will hold
@@ -174,18 +194,30 @@ class Block:
         self.flushed_count = 0
         self.flushed_bytes = 0
         self.unflagged: list[int] = []
-        self.has_tags = False
         # The tag index, of the first positions. A tag seen once, as most are, costs no list.
         self._indexed_count = 0
         self._positions_by_tag = _NO_INDEX
         self._sorted_tags: list[str] | None = None
 
+    if not TYPE_CHECKING:  # else every misspelt name of a block would pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Python asks for what is not there: a column, if the block is unread. Once it is read, nothing of this is
+            in anybody's way."""
+            if name not in _COLUMNS or self._read is None:
+                raise AttributeError(name)
+            block = self._read()
+            for column in _COLUMNS:
+                setattr(self, column, getattr(block, column))
+            self._read = None
+            return getattr(self, name)
+
     def __len__(self) -> int:
-        return len(self.fragments)
+        return len(self.fragments) if self._read is None else self.flushed_count
 
     @property
     def last_seq(self) -> int:
-        return self.first_seq + len(self.fragments) - 1
+        return self.first_seq + len(self) - 1
 
     @property
     def memory_bytes(self) -> int:
@@ -221,9 +253,9 @@ class Block:
 
     def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
         """One record without meta. Hot: most writes are one."""
+        self.fragments.append(fragment)  # first: it has the block read
         if tag is not None:
             self.has_tags = True
-        self.fragments.append(fragment)
         self.timestamps.append(timestamp)
         self.sizes.append(size)
         self.nodes.append(node)

@@ -193,14 +193,25 @@ def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
     return topic
 
 
+def unread_tail(segment: SegmentImage, read: Callable[[], Block]) -> Block:
+    """The block of a segment that is not sealed yet, its records still to be read: by `load_tail`, once somebody wants
+    one. As the image has it, the block that is read has the same counts."""
+    block = Block(segment.first_seq, read)
+    block.live_count, block.live_bytes = segment.live_count, segment.live_bytes
+    block.written_bytes = segment.data_bytes
+    block.flushed_count, block.flushed_bytes = segment.count, segment.data_bytes
+    block.unflagged = list(segment.deleted)
+    return block
+
+
 def load_tail(
-    image: TopicImage, segment: SegmentImage, batch: Batch, timestamps: Sequence[int], deleted: Sequence[bool]
+    earliest_seq: int, segment: SegmentImage, batch: Batch, timestamps: Sequence[int], deleted: Sequence[bool]
 ) -> Block:
-    """The block of a segment that is not sealed yet."""
+    """The block of a segment that is not sealed yet. `earliest_seq`: of its topic."""
     block = Block(segment.first_seq)
     if batch.fragments:
         block.extend(batch, timestamps)
-    dead_below = min(max(image.earliest_seq - segment.first_seq, 0), len(deleted))
+    dead_below = min(max(earliest_seq - segment.first_seq, 0), len(deleted))
     for position in range(dead_below):
         block.kill(position, deleted=False)
     if True in deleted:

@@ -33,8 +33,8 @@ def load_images(state: State, images: Iterable[TopicImage], load_block: LoadBloc
     # By name: each goes behind the last then. In any other order 100 000 names took 0.6 s to put in place, so 0.08 s.
     for topic in sorted(topics.values(), key=_name):
         state.add_topic(topic)
-    for topic in sorted((each for each in topics.values() if each.log.blocks), key=_open_since):
-        state.note_block(topic)
+    for image in sorted((each for each in images if each.segments), key=_open_since):
+        state.note_block(topics[image.topic_id])
     for image in images:
         for router in load_routers(image, topics):
             state.add_router(router)
@@ -45,8 +45,8 @@ def _name(topic: Topic) -> str:
     return topic.name
 
 
-def _open_since(topic: Topic) -> int:
-    return topic.log.blocks[-1].first_ts
+def _open_since(image: TopicImage) -> int:
+    return image.segments[-1].first_ts
 
 
 def end_of_log(state: State) -> None:

@@ -123,11 +123,7 @@ class TopicLog:
         return block
 
     def is_full(self, block: Block) -> bool:
-        return (
-            block.closed
-            or len(block.fragments) >= self._block_events_max
-            or block.written_bytes >= self._block_bytes_max
-        )
+        return block.closed or len(block) >= self._block_events_max or block.written_bytes >= self._block_bytes_max
 
     def block_at(self, first_seq: int) -> AnyBlock | None:
         index = bisect_left(self.block_starts, first_seq)

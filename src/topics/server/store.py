@@ -7,15 +7,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from topics import limits
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.engine.apply import apply
-from topics.engine.block import AnyBlock
+from topics.engine.block import AnyBlock, Block
 from topics.engine.engine import Engine
-from topics.engine.image import load_tail
+from topics.engine.image import load_tail, unread_tail
 from topics.engine.journal import Commit
 from topics.engine.replay import derive_copies, end_of_log, load_images, restarts
 from topics.errors import ConfigurationError, StorageFailed, TopicsError
@@ -34,7 +35,7 @@ from topics.storage.fs import Disk, Lock
 from topics.storage.group_commit import CommitThread
 from topics.storage.heads import Heads
 from topics.storage.journal import DiskJournal
-from topics.storage.recovery import Recovered, Recovery, read_tail
+from topics.storage.recovery import Recovered, Recovery, StoredTail, find_tail
 from topics.storage.sealed_block import stored_block
 from topics.storage.segments import Segments
 from topics.storage.snapshot_chain import Tails
@@ -372,8 +373,15 @@ class Store:
     def _load_block(self, image: TopicImage, segment: SegmentImage) -> AnyBlock:
         if segment.sealed:
             return stored_block(self._segments, image, segment, cold=segment.cold)
-        tail = read_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
-        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
+        tail = find_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
+        if segment.data_bytes < limits.SMALL_TAIL_BYTES:
+            return unread_tail(segment, partial(_read_block, tail))
+        return _read_block(tail)
+
+
+def _read_block(found: StoredTail) -> Block:
+    tail = found.read()
+    return load_tail(found.earliest_seq, found.segment, tail.batch, tail.timestamps, tail.deleted)
 
 
 def _log_trouble(trouble: DiskFailed | NoRoom) -> None:

@@ -96,7 +96,7 @@ class _Fold:
         if segment.sealed:
             return stored_block(self._files, image, segment, cold=segment.cold)
         tail = read_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
-        return load_tail(image, segment, tail.batch, tail.timestamps, tail.deleted)
+        return load_tail(image.earliest_seq, segment, tail.batch, tail.timestamps, tail.deleted)
 
     def apply(self, operation: Operation, wal_path: str) -> None:
         match operation:

@@ -180,31 +180,53 @@ class Recovery:
         return f"{wal}/{name}" if name else wal
 
 
-def read_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece]) -> Tail:
-    """The records of a tail. Hot: once for each topic at a start."""
+class StoredTail(NamedTuple):
+    """The bytes of a tail, whose checksum was right; its records are still to be read. `path`: of the file with the
+    last of them. `name`, `earliest_seq`: of its topic."""
+
+    path: str
+    name: str
+    earliest_seq: int
+    segment: SegmentImage
+    content: bytes
+
+    def read(self) -> Tail:
+        """Hot: once for each topic, at the start or when somebody first wants a record of it."""
+        path, name, earliest_seq, segment, content = self
+        stop_seq = segment.first_seq + segment.count
+
+        def corrupt(offset: int, seq: int) -> CorruptFile:
+            return CorruptFile(path, offset, f"seq {seq} of topic {name!r} cannot be read")
+
+        records = decode_records(content, 0, segment.first_seq, stop_seq, corrupt, with_deleted=True)
+        _, timestamps, nodes, tags, payloads = zip(*records, strict=True) if records else ((),) * 5
+        batch = batch_of(segment.first_seq, timestamps, nodes, tags, payloads)
+        if batch.total_bytes != len(content):
+            raise corrupt(batch.total_bytes, stop_seq)
+        deleted = _deleted(content, batch.sizes)
+        for position in segment.deleted:
+            deleted[position] = True
+        dead_below = max(earliest_seq - segment.first_seq, 0)
+        left = deleted[dead_below:].count(False)
+        if left != segment.live_count:
+            marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
+            raise CorruptFile(path, 0, f"topic {name!r}: {marked}")
+        return Tail(batch, array("q", timestamps), deleted)
+
+
+def find_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece]) -> StoredTail:
+    """Its bytes are all there, or it is `CorruptFile`."""
+    path = pieces[-1].file.path if pieces else f"the tail of topic {image.name!r}"
     content = tail_bytes(pieces)
     if len(content) != segment.data_bytes:
         reason = f"topic {image.name!r} has {len(content)} bytes of its tail where {segment.data_bytes} are due"
-        raise CorruptFile(_path_of(pieces, image), 0, reason)
-    stop_seq = segment.first_seq + segment.count
+        raise CorruptFile(path, 0, reason)
+    return StoredTail(path, image.name, image.earliest_seq, segment, content)
 
-    def corrupt(offset: int, seq: int) -> CorruptFile:
-        return CorruptFile(_path_of(pieces, image), offset, f"seq {seq} of topic {image.name!r} cannot be read")
 
-    records = decode_records(content, 0, segment.first_seq, stop_seq, corrupt, with_deleted=True)
-    _, timestamps, nodes, tags, payloads = zip(*records, strict=True) if records else ((),) * 5
-    batch = batch_of(segment.first_seq, timestamps, nodes, tags, payloads)
-    if batch.total_bytes != len(content):
-        raise corrupt(batch.total_bytes, stop_seq)
-    deleted = _deleted(content, batch.sizes)
-    for position in segment.deleted:
-        deleted[position] = True
-    dead_below = max(image.earliest_seq - segment.first_seq, 0)
-    left = deleted[dead_below:].count(False)
-    if left != segment.live_count:
-        marked = f"{left} records are not marked deleted where {segment.live_count} should be left"
-        raise CorruptFile(_path_of(pieces, image), 0, f"topic {image.name!r}: {marked}")
-    return Tail(batch, array("q", timestamps), deleted)
+def read_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece]) -> Tail:
+    """The records of a tail."""
+    return find_tail(image, segment, pieces).read()
 
 
 def _deleted(content: bytes, sizes: Iterable[int]) -> list[bool]:
@@ -213,7 +235,3 @@ def _deleted(content: bytes, sizes: Iterable[int]) -> list[bool]:
     if DELETED not in last_bytes:
         return [False] * len(last_bytes)
     return [byte == DELETED for byte in last_bytes]
-
-
-def _path_of(pieces: list[TailPiece], image: TopicImage) -> str:
-    return pieces[-1].file.path if pieces else f"the tail of topic {image.name!r}"

@@ -1,12 +1,16 @@
 """A block of consecutive seqs: live positions, timestamps and the tag index."""
 
 from array import array
+from collections.abc import Callable
 
 import pytest
 from engine_on_a_fake_clock import record
 
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Block
+from topics.engine.image import unread_tail
+from topics.model.image import SegmentImage
+from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
 from topics.model.tag_match import TagMatch
 
@@ -109,3 +113,76 @@ def test_a_block_knows_whether_any_record_has_meta_or_tags() -> None:
     append(plain, record(meta=b"{}", tag=""), ts=1000)
     append(plain, record(), ts=1000)
     assert (plain.has_meta, plain.has_tags) == (True, True)
+
+
+# Blocks that are read when somebody first looks
+
+
+def flushed() -> Block:
+    """As a start brings it back: all of it is in a snapshot, and one record was deleted."""
+    block = block_of(
+        record(b"1", tag="a"), record(b"22", node="n", meta=b"{}"), record(b"333"), record(b"4", tag="a:1")
+    )
+    block.kill(2, deleted=False)
+    block.flushed_count, block.flushed_bytes, block.unflagged = 4, block.written_bytes, [2]
+    return block
+
+
+def unread(read: Callable[[], Block] = flushed) -> Block:
+    block = flushed()
+    counts = (len(block), block.written_bytes, block.live_count, block.live_bytes, block.first_ts, block.last_ts)
+    return unread_tail(SegmentImage(block.first_seq, *counts, sealed=False, deleted=block.unflagged), read)
+
+
+def never() -> Block:
+    raise AssertionError("nobody has asked for a record")
+
+
+def everything_in(block: Block) -> list[object]:
+    return [getattr(block, slot) for slot in Block.__slots__ if slot != "_read"]
+
+
+def test_an_unread_block_knows_its_counts_without_reading() -> None:
+    block, same = unread(never), flushed()
+    for name in ("first_seq", "last_seq", "live_count", "live_bytes", "written_bytes", "flushed_count", "unflagged"):
+        assert getattr(block, name) == getattr(same, name), name
+    assert (len(block), block.cold, block.ready, block.closed) == (len(same), False, True, False)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda block: block.kill(0, deleted=True), id="a record is deleted"),
+        pytest.param(lambda block: block.kill_all([0, 2, 3]), id="several are"),
+        pytest.param(lambda block: block.add(b"{}", 40, None, None, 1001), id="a record is added"),
+        pytest.param(lambda block: block.add(b"{}", 40, "n", "t", 1001), id="one with a tag is"),
+        pytest.param(lambda block: append(block, record(), record(tag="t", meta=b"{}"), ts=1001), id="a batch is"),
+        pytest.param(lambda block: block.matching(TagMatch("a", is_prefix=True)), id="a tag is looked for"),
+        pytest.param(lambda block: block.window(0, 10), id="live positions are"),
+        pytest.param(lambda block: block.render([0, 1, 3], ReadOptions(9, 999, include_tags=True)), id="it is read"),
+        pytest.param(lambda block: block.columns(range(4)), id="all columns are"),
+        pytest.param(lambda block: block.expired_before(1001), id="the clock has come so far"),
+        pytest.param(lambda block: (block.first_ts, block.last_ts, block.memory_bytes), id="it is looked at"),
+        pytest.param(lambda block: (block.first_live(2), block.last_live(), block.is_live(2)), id="from both ends"),
+    ],
+)
+def test_an_unread_block_does_what_any_other_does(use: Callable[[Block], object]) -> None:
+    block, same = unread(), flushed()
+    assert use(block) == use(same)
+    assert everything_in(block) == everything_in(same)
+
+
+def test_a_block_that_cannot_be_read_says_so_each_time_and_stays_as_it_was() -> None:
+    def damaged() -> Block:
+        raise OSError("damaged")
+
+    block = unread(damaged)
+    for _ in range(2):
+        with pytest.raises(OSError, match="damaged"):
+            block.kill_all([0])
+    assert (len(block), block.live_count) == (4, 3)
+
+
+def test_a_block_has_no_other_names() -> None:
+    with pytest.raises(AttributeError, match="fragmnts"):
+        _ = unread(never).fragmnts  # type: ignore[attr-defined]

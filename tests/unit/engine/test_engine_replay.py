@@ -205,7 +205,9 @@ def test_a_topic_loaded_from_its_image_is_as_it_was() -> None:
         texts = [text or b"" for text in columns.fragments]
         sizes = [39 + len(tag or "") for tag in columns.tags]
         made = Batch(texts, sizes, list(columns.nodes), list(columns.tags), list(columns.meta_at), sum(sizes))
-        return load_tail(image, segment, made, columns.timestamps, [text is None for text in columns.fragments])
+        return load_tail(
+            image.earliest_seq, segment, made, columns.timestamps, [text is None for text in columns.fragments]
+        )
 
     images = [
         structs.replace(
@@ -251,7 +253,7 @@ def tail_of(count: int, deleted: list[bool], **fields: object) -> Topic:
     state = State()
 
     def load_block(image: TopicImage, segment: SegmentImage) -> AnyBlock:
-        return load_tail(image, segment, batch(1, count), [1000] * count, deleted)
+        return load_tail(image.earliest_seq, segment, batch(1, count), [1000] * count, deleted)
 
     fields |= {"head_seq": count, "last_ts": 1000, "segments": [segment]}
     load_images(state, [structs.replace(image(), **fields)], load_block)

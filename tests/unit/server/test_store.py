@@ -4,6 +4,7 @@ import pytest
 
 from topics.errors import ConfigurationError, StorageFailed
 from topics.storage import paths, snapshot_chain
+from topics.storage.recovery import StoredTail, Tail
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 from topics.testing.simulated_server import DATA_DIR, SimulatedServer
@@ -11,9 +12,9 @@ from topics.testing.simulated_server import DATA_DIR, SimulatedServer
 FSYNC = {"durability": "fsync"}
 
 
-def started(disk: FakeDisk, *, wal_shards: int = 1) -> SimulatedServer:
+def started(disk: FakeDisk, *, wal_shards: int = 1, serve_first: bool = False) -> SimulatedServer:
     server = SimulatedServer(disk, FakeClock(), wal_file_bytes=2000, wal_shards=wal_shards, segment_events_max=4)
-    server.start()
+    server.start(serve_first=serve_first)
     return server
 
 
@@ -99,3 +100,31 @@ def test_a_data_directory_that_cannot_be_made_is_refused_by_the_name_of_its_sett
     server = SimulatedServer(disk, FakeClock(), cold_dir="/cold")
     with pytest.raises(ConfigurationError, match=["TOPICS_DATA_DIR=/data", "TOPICS_COLD_DIR=/cold"][call - 1]):
         server.store.acquire()
+
+
+def test_a_start_reads_no_record_of_a_small_tail_until_somebody_wants_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FakeDisk()
+    server = started(disk)
+    for topic in ("a", "b"):
+        server.write(topic, 2, config=FSYNC)
+    server.delete_records("a", before_seq=2)
+    before = {topic: server.read_all(topic).records for topic in ("a", "b")}
+    assert server.stop()
+    read: list[str] = []
+
+    def noted(found: StoredTail) -> Tail:
+        read.append(found.name)
+        return read_whole(found)
+
+    read_whole = StoredTail.read
+    monkeypatch.setattr(StoredTail, "read", noted)
+    server = started(disk, serve_first=True)
+    assert (read, server.engine.state.records_live) == ([], 3)
+    assert {topic: server.read_all(topic).records for topic in ("a", "b")} == before
+    assert read == ["a", "b"]
+    server.write("a", 1)
+    assert server.stop()
+    read.clear()
+    server = started(disk, serve_first=True)
+    assert sorted(server.read_all("a").records) == [2, 3]
+    assert read == ["a"]
