@@ -28,13 +28,14 @@ from topics.version import VERSION
 log = logging.getLogger("topics.server")
 
 
-def serve(settings: Settings) -> None:
-    """Runs until SIGINT or SIGTERM. Raises `StorageFailed` at its end if the disk had failed."""
+def serve(settings: Settings) -> Server:
+    """Runs until SIGINT or SIGTERM. Raises `StorageFailed` at its end if the disk had failed. What it returns has
+    ended, and holds everything that is in memory."""
     write_log(settings.log_level, settings.log_format)
     _put_off_full_collections()
     sys.setswitchinterval(limits.THREAD_SWITCH_S)
     share_pools()
-    uvloop.run(_serve(settings))
+    return uvloop.run(_serve(settings))
 
 
 def _put_off_full_collections() -> None:
@@ -43,7 +44,7 @@ def _put_off_full_collections() -> None:
     gc.set_threshold(young, middle, limits.MIDDLE_COLLECTIONS_PER_FULL)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings) -> Server:
     loop = asyncio.get_running_loop()
     descriptors = claim_descriptors()
     disk = RealDisk(limits.DESCRIPTORS_SPARE)
@@ -84,6 +85,7 @@ async def _serve(settings: Settings) -> None:
     log.info("stopped")
     if isinstance(trouble := server.store.trouble(), StorageFailed):
         raise trouble
+    return server
 
 
 async def _run(server: Server, stop: asyncio.Event) -> None:
