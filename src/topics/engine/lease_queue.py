@@ -90,6 +90,10 @@ class Leases:
         for lease, held in renewed.items():
             self.put(held, Lease(lease.node, lease.lease_id, lease.claimed_ms, deadline_ms, lease.connection))
 
+    def may_end(self, now_ms: int) -> bool:
+        """Whether `expire` has something to look at. Hot: several times a claim."""
+        return bool(self._deadlines) and self._deadlines[0][0] < now_ms
+
     def expire(self, now_ms: int) -> list[int]:
         """The jobs whose leases have ended since it was last asked."""
         ended: list[int] = []
@@ -103,7 +107,7 @@ class Leases:
         return ended
 
     def end(self, seq: int) -> bool:
-        """Ends the lease of a job; False if it had none. Once per ack."""
+        """Ends the lease of a job; False if it had none."""
         lease = self.by_seq.pop(seq, None)
         if lease is None:
             return False
@@ -112,6 +116,16 @@ class Leases:
         if lease.connection:
             self._let_go(seq, lease.connection)
         return True
+
+    def end_all(self, seqs: Collection[int]) -> None:
+        """`end` for each of these. Hot: once per ack."""
+        take = self.by_seq.pop
+        for seq in seqs:
+            lease = take(seq, None)
+            if lease is not None and lease.connection:
+                self._let_go(seq, lease.connection)
+        if self.expired:
+            self.expired.difference_update(seqs)
 
     def _holding(self, lease: Lease, seqs: Iterable[int]) -> list[int]:
         """The jobs that this lease still holds."""
@@ -180,8 +194,9 @@ class LeaseQueue:
 
     def sweep(self, now_ms: int) -> None:
         """Makes jobs claimable whose leases or delays have ended."""
-        for seq in self.leases.expire(now_ms):
-            self._reclaim(seq)
+        if self.leases.may_end(now_ms):
+            for seq in self.leases.expire(now_ms):
+                self._reclaim(seq)
         while self._due and self._due[0][0] <= now_ms:
             ready_ms, seq = heappop(self._due)
             if self.delayed.get(seq) == ready_ms:
@@ -324,26 +339,28 @@ class LeaseQueue:
 
     # Jobs that are gone
 
-    def forget(self, seqs: Iterable[int]) -> None:
+    def forget(self, seqs: Collection[int]) -> None:
         """These jobs are gone from the log: forgets all about them. Once per ack."""
-        rest = bool(self.delayed or self.reclaimable or self.leaving)
-        leases, deliveries = self.leases, self.deliveries
+        self.leases.end_all(seqs)
+        deliveries = self.deliveries
         for seq in seqs:
-            leases.end(seq)
             deliveries.pop(seq, None)
-            if rest:
+        if self.delayed or self.reclaimable or self.leaving:
+            for seq in seqs:
                 self.delayed.pop(seq, None)
-                self.reclaimable.discard(seq)
-                self.leaving.discard(seq)
+            self.reclaimable.difference_update(seqs)
+            self.leaving.difference_update(seqs)
 
     def forget_below(self, earliest_seq: int) -> None:
-        """Hot where a cap evicts at every write: only looks at what goes."""
+        """Hot where a cap evicts at every write, and once per ack: only looks at what goes."""
         gone = range(self._floor, earliest_seq)
+        if not gone:
+            return
         if len(gone) > len(self.deliveries) + len(self.delayed) + len(self.reclaimable) + len(self.leaving):
             self.forget([seq for seq in set(self.known()) if seq < earliest_seq])
         else:
             self.forget(gone)
-        self._floor = max(self._floor, earliest_seq)
+        self._floor = earliest_seq
 
     def forget_dead(self, is_live: Callable[[int], bool], before_seq: int) -> None:
         self.forget([seq for seq in set(self.known()) if seq < before_seq and not is_live(seq)])

@@ -114,6 +114,7 @@ class Queues:
         return topic.queue
 
     def counts(self, topic: Topic) -> QueueCounts:
+        """Once per claim and ack."""
         queue = self.swept(topic)
         return QueueCounts(queue.ready(topic.log.count), queue.in_flight(), queue.dead_lettered)
 
@@ -123,14 +124,17 @@ class Queues:
         """Serves all claimers in one pass: what is claimable is divided among them."""
         self._flow.await_open(topic.name)
         self._topics.refresh(topic)
-        queue = self.swept(topic)
+        return self.serve(topic, self.swept(topic), claimers)
+
+    def serve(self, topic: Topic, queue: LeaseQueue, claimers: Sequence[Claimer]) -> list[Claim]:
+        """`claim` for who has just asked for the `queue`, which is up to date then. Once per claim."""
         jobs, dead = self._choose(topic, queue, sum(claimer.count_max for claimer in claimers))
         jobs, texts = self._texts(topic, jobs)
-        dead, dead_texts = self._texts(topic, dead, enough=bool(jobs))
-        dead_letters = [stored_record(text) for text in dead_texts]
-        claims = [Claim([]) for _ in claimers]
-        if jobs:
-            claims = self._grant(topic, queue, claimers, jobs, texts)
+        dead_letters: list[NewRecord] = []
+        if dead:
+            dead, dead_texts = self._texts(topic, dead, enough=bool(jobs))
+            dead_letters = [stored_record(text) for text in dead_texts]
+        claims = self._grant(topic, queue, claimers, jobs, texts) if jobs else [Claim([]) for _ in claimers]
         if dead_letters:
             records = {
                 seq: with_provenance(record, topic.name, queue.deliveries[seq], seq)
@@ -369,9 +373,14 @@ def _split(
     """Which of these jobs `node` holds (under the given lease, if there is one), and which it does not."""
     held: list[int] = []
     skipped: list[int] = []
+    leases = queue.leases.by_seq
+    if lease_ids is None and not expired:  # most acks: all are held, and none is named twice
+        found = {seq for seq in seqs if (lease := leases.get(seq)) is not None and lease.node == node}
+        if len(found) == len(seqs):
+            return list(seqs), skipped
     taken: set[int] = set()
     for position, seq in enumerate(seqs):
-        lease = queue.leases.by_seq.get(seq)
+        lease = leases.get(seq)
         if (
             lease is None
             or lease.node != node
@@ -387,18 +396,15 @@ def _split(
 
 
 def _jobs(queue: LeaseQueue, grant: Grant, texts: dict[int, bytes]) -> list[Job]:
-    """Once per job. The lease is inserted after the seq, which comes first in every record's text."""
-    jobs: list[Job] = []
-    lease_id, deadline_ms, deliveries = grant.lease_id, grant.deadline_ms, queue.deliveries
-    for seq in grant.seqs:
-        text = texts[seq]
-        text = b'{"$seq":%d,"lease_id":"lease_%x%08x","deadline":%d,"deliveries":%d%b' % (
+    """The lease is inserted after the seq, which comes first in every record's text. Hot: once per job."""
+    deliveries = queue.deliveries
+    lease = b'"lease_id":"lease_%x' % grant.lease_id
+    deadline = b'","deadline":%d,"deliveries":' % grant.deadline_ms
+    return [
+        Job(
             seq,
-            lease_id,
-            seq,
-            deadline_ms,
-            deliveries[seq],
-            text[text.index(b",") :],
+            b'{"$seq":%d,%b%08x%b%d%b'
+            % (seq, lease, seq, deadline, deliveries[seq], (text := texts[seq])[text.index(b",") :]),
         )
-        jobs.append(Job(seq, text))
-    return jobs
+        for seq in grant.seqs
+    ]

@@ -181,6 +181,14 @@ class SealedBlock(_StoredBlock):
         return chosen, chosen[-1] + 1 if len(chosen) == size else self._count
 
     def render(self, chosen: Sequence[int], options: ReadOptions) -> list[bytes]:
+        """Hot where jobs are claimed: what readers get is kept as text, and neighbours are cut from one slice of it."""
+        if not chosen:
+            return []
+        text = self._reader().text if options.include_tags else None
+        if text is not None and _is_as_wanted(text, options):
+            runs = [text.texts(start, stop) for start, stop in _runs(chosen)]
+            if None not in runs:
+                return [fragment for run in runs if run is not None for fragment in run]
         fragments: list[bytes] = []
         leaves_out = options.leaves_out
         for seq, ts, node_bytes, tag_bytes, payload in self._records(chosen):

@@ -144,6 +144,18 @@ class SegmentText:
         text = self._buffer[self._text_at + first : self._text_at + self._ends[stop - 1]]
         return text if tags or not self._tag_ends else self._without_tags(text, start, stop)
 
+    def texts(self, start: int, stop: int) -> list[bytes] | None:
+        """`slice`, cut into its records, with their tags."""
+        text = self.slice(start, stop, tags=True)
+        if text is None:
+            return None
+        at = base = self._ends[start - 1] + 1 if start else 0
+        texts: list[bytes] = []
+        for end in self._ends[start:stop]:
+            texts.append(text[at - base : end - base])
+            at = end + 1
+        return texts
+
     def _without_tags(self, text: bytes, start: int, stop: int) -> bytes:
         """Hot, 0.1 µs a record: a tag ends one byte before its text does."""
         at = tags_end = 0

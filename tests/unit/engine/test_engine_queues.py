@@ -106,6 +106,14 @@ def test_an_ack_deletes_the_jobs_of_their_holder_and_skips_all_others() -> None:
     assert log_reading.live_from(at.topic.log, 1, 9) == [2, 3]
 
 
+def test_a_job_acked_twice_in_one_request_is_skipped_the_second_time() -> None:
+    at = QueuesOnAFakeClock()
+    at.produce(3)
+    at.claim()
+    acked = at.ack([1, 2, 1, 3])
+    assert (acked.seqs, acked.skipped) == ([1, 2, 3], [1])
+
+
 def test_an_ack_again_is_skipped() -> None:
     at = QueuesOnAFakeClock()
     at.produce()

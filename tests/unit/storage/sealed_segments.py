@@ -8,6 +8,7 @@ from topics.storage import paths
 from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_text import encode_text
 from topics.storage.segment_writer import write_segment
 from topics.storage.segments import Key, Segments
 
@@ -31,8 +32,23 @@ FRAGMENTS = [
 ]
 
 
-def seal(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ, records: list[SegmentInput] = RECORDS) -> None:
-    write_segment(disk, paths.topic_dir(root, TOPIC_ID), first_seq, records)
+def seal(
+    disk: Disk,
+    root: str = HOT,
+    first_seq: int = FIRST_SEQ,
+    records: list[SegmentInput] = RECORDS,
+    text: bytes | None = None,
+) -> None:
+    write_segment(disk, paths.topic_dir(root, TOPIC_ID), first_seq, records, text=text)
+
+
+def text_of_records() -> bytes:
+    """What `.text` of the segment with `RECORDS` holds."""
+    nodes = [None if node is None else node.decode() for _, node, _, _ in RECORDS]
+    tags = [None if tag is None else tag.decode() for _, _, tag, _ in RECORDS]
+    text = encode_text(FIRST_SEQ, FRAGMENTS, nodes, tags, has_meta=True)
+    assert text is not None
+    return text
 
 
 def reader_of(disk: Disk, root: str = HOT, first_seq: int = FIRST_SEQ) -> SegmentReader:

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 import pytest
-from sealed_segments import COLD, FIRST_SEQ, FRAGMENTS, RECORDS, TOPIC_ID, reader_of, seal, segments_of
+from sealed_segments import COLD, FIRST_SEQ, FRAGMENTS, RECORDS, TOPIC_ID, reader_of, seal, segments_of, text_of_records
 
 from topics.engine.block import AnyBlock, Block
 from topics.model.read_options import ReadOptions
@@ -47,6 +47,20 @@ def reopened(
         dead_below=dead_below,
         unflagged=unflagged,
     )
+
+
+def with_text() -> SealedBlock:
+    disk = FakeDisk()
+    seal(disk, text=text_of_records())
+    return reopened(disk)
+
+
+def with_damaged_text() -> SealedBlock:
+    disk = FakeDisk()
+    text = bytearray(text_of_records())
+    text[-3] ^= 1
+    seal(disk, text=bytes(text))
+    return reopened(disk)
 
 
 def in_memory() -> Block:
@@ -105,8 +119,11 @@ def test_records_deleted_together_are_as_gone_as_one_by_one(
         OPTIONS._replace(own_nodes=frozenset({"you"}), include_meta=False, include_tags=True),
     ],
 )
-def test_it_answers_as_the_block_in_memory(options: ReadOptions, dead: list[int]) -> None:
-    pair: tuple[AnyBlock, AnyBlock] = (sealed(), in_memory())
+@pytest.mark.parametrize("made", [sealed, with_text, with_damaged_text])
+def test_it_answers_as_the_block_in_memory(
+    made: Callable[[], SealedBlock], options: ReadOptions, dead: list[int]
+) -> None:
+    pair: tuple[AnyBlock, AnyBlock] = (made(), in_memory())
     for block in pair:
         for position in dead:
             block.kill(position, deleted=True)

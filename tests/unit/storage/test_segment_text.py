@@ -34,6 +34,7 @@ TEXTS = [b'{"$seq":%d}' % seq for seq in range(FIRST_SEQ, FIRST_SEQ + 3 * RUN_RE
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, len(TEXTS)), (5, 6), (RUN_RECORDS - 1, 2 * RUN_RECORDS + 1)])
 def test_neighbours_are_one_text_with_commas_between_them(start: int, stop: int) -> None:
     assert opened([*TEXTS]).slice(start, stop, tags=True) == b",".join(TEXTS[start:stop])
+    assert opened([*TEXTS]).texts(start, stop) == TEXTS[start:stop]
 
 
 def test_a_record_that_was_dead_has_no_text_and_keeps_its_place() -> None:
@@ -47,6 +48,7 @@ def test_tags_come_along_or_are_left_out() -> None:
     assert text.slice(0, 4, tags=True) == b'{"$seq":0,"$tag":"a"},{"$seq":1},{"$seq":2,"$tag":"q\\""},{"$seq":3}'
     assert text.slice(0, 4, tags=False) == b'{"$seq":0},{"$seq":1},{"$seq":2},{"$seq":3}'
     assert text.slice(2, 3, tags=False) == b'{"$seq":2}'
+    assert text.texts(1, 3) == [b'{"$seq":1}', b'{"$seq":2,"$tag":"q\\""}']
 
 
 @given(

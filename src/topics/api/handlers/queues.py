@@ -85,11 +85,11 @@ class QueueHandlers:
         """Hot: once per claim, which serves all its jobs in one pass."""
         body = call.body(ClaimRequest)
         claimer = self._claimer(body.node, body.max, body.lease_ms)
-        topic, _ = self._queues.queue(call.name)
+        topic, queue = self._queues.queue(call.name)
         if topic.config.claim_jitter_ms:
             call.request.waits = True
             return self._claim_together(call, topic, claimer)
-        claim = self._queues.claim(topic, (claimer,))[0]
+        claim = self._queues.serve(topic, queue, (claimer,))[0]
         if claim.commit is None and claim.moved is None:
             return self._claimed(call, topic, claim, 0.0)
         return self._when_settled(call, topic, claim, 0.0)
