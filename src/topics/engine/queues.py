@@ -130,10 +130,10 @@ class Queues:
         """`claim` for who has just asked for the `queue`, which is up to date then. Once per claim."""
         jobs, dead = self._choose(topic, queue, sum(claimer.count_max for claimer in claimers))
         jobs, texts = self._texts(topic, jobs)
-        dead_letters: list[NewRecord] = []
+        dead_texts: list[bytes] = []
         if dead:
             dead, dead_texts = self._texts(topic, dead, enough=bool(jobs))
-            dead_letters = [stored_record(text) for text in dead_texts]
+        dead_letters = [stored_record(text) for text in dead_texts]
         claims = self._grant(topic, queue, claimers, jobs, texts) if jobs else [Claim([]) for _ in claimers]
         if dead_letters:
             records = {

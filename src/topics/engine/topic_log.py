@@ -222,9 +222,9 @@ class TopicLog:
                     return
                 if expired <= start:
                     return
-                for position in doomed:
-                    self._kill(block, position)
-                    self.ttl_lost_seq = block.first_seq + position
+                if doomed:
+                    self._kill(block, doomed, deleted=False)
+                    self.ttl_lost_seq = block.first_seq + doomed[-1]
             self._advance()
 
     def delete_before(self, before_seq: int) -> int:
@@ -239,9 +239,8 @@ class TopicLog:
             if block.last_seq < before_seq:
                 self._drop_first_block()
             else:
-                for position in range(self.earliest_seq - block.first_seq, before_seq - block.first_seq):
-                    if block.is_live(position):
-                        self._kill(block, position, deleted=deleted)
+                start = max(self.earliest_seq - block.first_seq, 0)
+                self._kill(block, range(start, before_seq - block.first_seq), deleted=deleted)
             self._advance()
 
     def delete_matching(self, match: TagMatch, before_seq: int) -> int:
@@ -255,9 +254,7 @@ class TopicLog:
             if doomed is None:
                 doomed = doomed_in(block, match, before_seq - block.first_seq)
             if doomed.positions:
-                count, size = block.kill_all(*doomed)
-                self.count -= count
-                self.bytes -= size
+                self._kill(block, *doomed)
         self._advance()
         return before - self.count
 
@@ -265,17 +262,16 @@ class TopicLog:
         """Deletes those of these records that are live; returns how many."""
         before = self.count
         for block, found in self.by_block(seqs):
-            first_seq = block.first_seq
-            positions = [seq - first_seq for seq in sorted(set(found))]
-            count, size = block.kill_all(positions)
-            self.count -= count
-            self.bytes -= size
+            self._kill(block, _positions(block.first_seq, found))
         self._advance()
         return before - self.count
 
-    def _kill(self, block: AnyBlock, position: int, *, deleted: bool = False) -> None:
-        self.bytes -= block.kill(position, deleted=deleted)
-        self.count -= 1
+    def _kill(
+        self, block: AnyBlock, positions: Sequence[int], size: int | None = None, *, deleted: bool = True
+    ) -> None:
+        count, size = block.kill_all(positions, size, deleted=deleted)
+        self.count -= count
+        self.bytes -= size
 
     def _drop_first_block(self) -> None:
         block = self.blocks[0]
@@ -323,6 +319,15 @@ class TopicLog:
                 first, last = max(block.first_seq, self.earliest_seq), block.last_seq
                 found.append((block, [seq]))
         return found
+
+
+def _positions(first_seq: int, seqs: list[int]) -> Sequence[int]:
+    """Where these seqs are in the block that begins with `first_seq`, ascending, each once. Once per ack: most often
+    they are neighbours."""
+    first, last = seqs[0], seqs[-1]
+    if last - first == len(seqs) - 1 and seqs == [*range(first, last + 1)]:
+        return range(first - first_seq, last - first_seq + 1)
+    return [seq - first_seq for seq in sorted(set(seqs))]
 
 
 def _fetch(block: AnyBlock) -> None:

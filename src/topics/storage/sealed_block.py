@@ -119,14 +119,21 @@ class SealedBlock(_StoredBlock):
         self.live_bytes -= size
         return size
 
-    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
+    def kill_all(self, positions: Sequence[int], size: int | None = None, *, deleted: bool = True) -> tuple[int, int]:
         bits = self._bits()
-        live = [position for position in positions if bits[position]]
-        if size is None or len(live) != len(positions):
-            size = self._bytes_of(live)
-        for position in live:
-            bits[position] = 0
-        self.unflagged += live
+        live = positions
+        if isinstance(positions, range) and not bits.count(0, positions.start, positions.stop):
+            if size is None:
+                size = self._bytes_of(positions)
+            bits[positions.start : positions.stop] = bytes(len(positions))
+        else:
+            live = [position for position in positions if bits[position]]
+            if size is None or len(live) != len(positions):
+                size = self._bytes_of(live)
+            for position in live:
+                bits[position] = 0
+        if deleted:
+            self.unflagged += live
         self.live_count -= len(live)
         self.live_bytes -= size
         return len(live), size
@@ -296,7 +303,7 @@ class ClearedBlock(_StoredBlock):
     def kill(self, position: int, *, deleted: bool) -> int:
         raise AssertionError(f"seq {self.first_seq + position} is dead already")
 
-    def kill_all(self, positions: Sequence[int], size: int | None = None) -> tuple[int, int]:
+    def kill_all(self, positions: Sequence[int], size: int | None = None, *, deleted: bool = True) -> tuple[int, int]:
         return 0, 0
 
     def ts(self, position: int) -> int:

@@ -107,6 +107,29 @@ def test_records_deleted_together_are_as_gone_as_one_by_one(
     assert together.unflagged == single.unflagged
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("dead", [range(1), range(1, 3), range(4, 5), range(5)])
+@pytest.mark.parametrize("before", [[], [1], [3, 4]])
+@pytest.mark.parametrize("block", [sealed, in_memory])
+def test_a_range_goes_as_its_positions_one_by_one(
+    block: Callable[[], AnyBlock], before: list[int], dead: range, deleted: bool
+) -> None:
+    together, single = block(), block()
+    if isinstance(together, Block) and isinstance(single, Block):
+        together.flushed_count = single.flushed_count = 2
+    for each in (together, single):
+        each.kill_all(before)
+    still = [position for position in dead if position not in before]
+    size = sum(single.kill(position, deleted=deleted) for position in still)
+    assert together.kill_all(dead, deleted=deleted) == (len(still), size)
+    assert shown(together) == shown(single)
+    assert [together.is_live(position) for position in range(COUNT)] == [
+        single.is_live(position) for position in range(COUNT)
+    ]
+    assert (together.live_count, together.live_bytes) == (single.live_count, single.live_bytes)
+    assert together.unflagged == single.unflagged
+
+
 @pytest.mark.parametrize("dead", [[], [0], [4], [1, 2], [0, 2, 4], [0, 1, 2, 3]])
 @pytest.mark.parametrize(
     "options",
