@@ -321,7 +321,13 @@ class HttpProtocol(asyncio.Protocol):
         self._blocked = self._writing_paused
         self._last_ns = self._clock.monotonic_ns()
         self._send(request, response, response.body, b"", connection)
-        self._proceed()
+        more_to_do = self._queue or self._intake.unparsed or self._half_closed or self._continue_due
+        if more_to_do or self._blocked or self._state != OPEN or self._reader.stage != IDLE:
+            self._proceed()
+        else:
+            # Hot: those that one sync has made durable leave together, as in `data_received`.
+            self._connections.flush(self)
+            self.deadline_ns = self._last_ns + _IDLE_TIMEOUT_NS
 
     async def _answer_later(
         self, request: Request, answer: Response | Coroutine[Any, Any, Response], connection: bytes

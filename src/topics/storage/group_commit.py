@@ -2,7 +2,8 @@
 
 One turn (`step`): take everything queued, write it in one piece, then sync if anything in it asked for
 that, or if unsynced bytes have waited `sync_interval_ms`. So a lone write is synced at once, and whatever
-arrives while a sync runs shares the next one; there is no timer on that path.
+arrives while a sync runs shares the next one; there is no timer on that path. The journal wakes the thread at the end
+of its turn, so that all writes of a turn share a sync.
 
 Writes of one record that ask for no sync may be put into `deferred`: they become frames together, in `submit_deferred`
 at the end of the turn of whoever submits, and in any case before what is submitted next.
@@ -158,11 +159,20 @@ class CommitThread(Generic[Ticket]):
         """How full the queue is: 1 when the next write would be refused."""
         return max(len(self._queue) / self._queue_writes_max, self._queued_bytes / self._queue_bytes_max)
 
-    def submit(self, frames: bytes | LargeFrames, frame_count: int, needs_sync: bool, ticket: Ticket | None) -> int:
+    def submit(
+        self,
+        frames: bytes | LargeFrames,
+        frame_count: int,
+        needs_sync: bool,
+        ticket: Ticket | None,
+        *,
+        wakes_later: bool = False,
+    ) -> int:
         """Queue whole batches of frames. Returns the lsn after the last one. Hot; never blocks on the disk.
 
         Without a ticket nothing is reported. Raises the shard's `DiskFailed`, taking nothing. A full queue takes it
-        all the same: who submits has asked `has_room` first.
+        all the same: who submits has asked `has_room` first. What needs a sync does not get it before `wake` is called
+        by who `wakes_later`: so all of a turn share one, and the thread does not begin with the first.
         """
         if self.deferred:
             self.submit_deferred()
@@ -182,9 +192,16 @@ class CommitThread(Generic[Ticket]):
             if needs_sync:
                 self._queue.append((frames, frame_count, needs_sync, ticket))
                 self._sync_wanted = True
-            if self._parked:
+            if self._parked and not (needs_sync and wakes_later):
                 self._changed.notify()
         return self._submitted_lsn
+
+    def wake(self) -> None:
+        """Begins with what was submitted by who `wakes_later`."""
+        if self._sync_wanted:
+            with self._guard:
+                if self._parked:
+                    self._changed.notify()
 
     def submit_deferred(self) -> None:
         """A shard that has failed meanwhile has lost them, as it has lost what was queued."""

@@ -188,15 +188,18 @@ class DiskJournal(Generic[T]):
         self._deferring = False
         for shard in self._shards:
             shard.submit_deferred()
+            shard.wake()
 
     def _submit(self, shard: CommitThread[T], frames: bytes | LargeFrames, count: int, *, gated: bool) -> T | None:
         ticket = self._new_ticket() if gated else None
         try:
-            shard.submit(frames, count, gated, ticket)
+            shard.submit(frames, count, gated, ticket, wakes_later=True)
         except DiskFailed as failure:
             # It failed since `admit`: as if it had failed with this in its queue.
             if ticket is not None:
                 self.on_failed([ticket], failure)
+        if gated and not self._deferring:
+            self._defer()
         return ticket
 
     def _shard(self, topic_id: int) -> CommitThread[T]:

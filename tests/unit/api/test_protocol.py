@@ -441,6 +441,28 @@ def test_an_answer_that_waits_for_a_commit_leaves_when_it_is_done_and_the_next_r
     assert application.ended == 2
 
 
+def test_answers_that_waited_for_the_same_commit_leave_together_at_the_end_of_the_turn() -> None:
+    async def story() -> None:
+        application = CommittingApplication()
+        connections = Connections(FakeClock())
+        clients = [Client(application, connections) for _ in range(3)]
+        connections.start(asyncio.get_running_loop())
+        for client in clients:
+            client.send(GET)
+        for commit in application.commits:
+            commit.resolve(None, 0)
+        assert [client.transport.sent for client in clients] == [b""] * 3
+        await turns()
+        assert [client.transport.sent for client in clients] == [reply(b"GET /a? ")] * 3
+        clients[0].send(GET)
+        application.commits[-1].resolve(None, 0)
+        connections.drain()  # closes those that are idle, and nothing is lost with them
+        assert clients[0].transport.sent == reply(b"GET /a? ") * 2
+        await connections.drained(timeout_s=0)
+
+    asyncio.run(story())
+
+
 def test_a_client_that_left_is_not_answered_and_what_was_held_for_it_is_given_back() -> None:
     application = CommittingApplication()
     client = Client(application)

@@ -1,4 +1,4 @@
-"""Who is synced with whom, and what each ticket is told. Turns are made by hand but for one test."""
+"""Who is synced with whom, and what each ticket is told. Turns are made by hand but for two tests."""
 
 import errno
 import queue
@@ -291,3 +291,30 @@ def test_a_running_thread_reports_every_ticket_once_and_in_order() -> None:
         reported += reports.get()
     assert reported == list(range(3, 1001))
     assert [found[3] for found in ShardReplay(disk.crash_drop_all(), DIRECTORY)] == list(range(1, 1001))
+
+
+def test_a_running_thread_begins_with_what_was_left_for_later_when_it_is_woken() -> None:
+    disk = FakeDisk()
+    reports: queue.Queue[list[int]] = queue.Queue()
+    commit: CommitThread[int] = CommitThread(
+        ShardWriter(disk, DIRECTORY, 0, 100_000, 0),
+        SystemClock(),
+        on_durable=lambda tickets, sync_ns: reports.put(tickets),
+        on_failed=lambda tickets, error: reports.put([-1]),
+        sync_interval_ms=1,
+        write_gap_ms=1,
+        queue_writes_max=10_000,
+        queue_bytes_max=10_000_000,
+    )
+    commit.start("wal-0")
+    for turn in range(100):
+        expected = list(range(3 * turn + 1, 3 * turn + 4))
+        for seq in expected:
+            commit.submit(frame(seq), 1, True, seq, wakes_later=True)
+        commit.wake()
+        reported: list[int] = []
+        while len(reported) < len(expected):
+            reported += reports.get(timeout=10)
+        assert reported == expected
+    commit.close()
+    assert [found[3] for found in ShardReplay(disk.crash_drop_all(), DIRECTORY)] == list(range(1, 301))

@@ -131,6 +131,22 @@ class Journalled:
         return list(ShardReplay(self.disk.crash_keep_all(), f"/wal/{shard}"))
 
 
+def test_the_threads_are_woken_once_a_turn_for_all_that_wait_for_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    journalled = Journalled(shards=2)
+    woken: list[int] = []
+    for number, shard in enumerate(journalled.shards):
+        monkeypatch.setattr(shard, "wake", lambda number=number: woken.append(number))
+    for topic_id in range(1, 9):
+        journalled.append(topic_id=topic_id)
+    assert not woken
+    assert len(journalled.at_turn_end) == 1
+    journalled.end_turn()
+    assert woken == [0, 1]
+    journalled.journal.barrier()
+    journalled.end_turn()
+    assert woken == [0, 1, 0, 1]
+
+
 @pytest.fixture
 def at() -> Journalled:
     return Journalled()
