@@ -18,6 +18,7 @@ from topics.spark.archive.errors import (
     ArchiveDamaged,
     ArchiveDiffers,
     ArchiveInUse,
+    ArchiveNotLocal,
     DirectoryNotEmpty,
     NotAnArchive,
     OldArchive,
@@ -288,3 +289,13 @@ def test_a_damaged_old_archive_is_not_converted(tmp_path: Path) -> None:
     with pytest.raises(ArchiveDamaged, match="changed or replaced"):
         convert(str(tmp_path / "old"))
     assert not (tmp_path / "old" / "records" / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/archive", "gs://bucket/archive", "file:///tmp/archive"])
+def test_an_object_store_is_refused_before_delta_hears_of_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta would look for the keys of a cloud: on this machine, and at addresses nobody named."""
+    monkeypatch.setattr(table, "DeltaTable", None)
+    with pytest.raises(ArchiveNotLocal, match="archives in object stores are not supported"):
+        table.load(address)
+    with pytest.raises(ArchiveNotLocal):
+        ArchiveTable(address, SystemClock())

@@ -21,6 +21,16 @@ class NotAnArchive(PipelineError):
         )
 
 
+class ArchiveNotLocal(PipelineError):
+    """The archive is named by an address such as `s3://…`. Object stores are not supported: name a directory."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} is not a directory: archives in object stores are not supported; "
+            "name a directory that the driver and all executors see"
+        )
+
+
 class OldArchive(PipelineError):
     """The archive was written before archives were Delta tables. Convert it once; its records stay where they are."""
 

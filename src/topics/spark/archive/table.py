@@ -40,6 +40,7 @@ from topics.spark.archive.columns import delta_schema
 from topics.spark.archive.errors import (
     ArchiveDamaged,
     ArchiveInUse,
+    ArchiveNotLocal,
     DirectoryNotEmpty,
     NotAnArchive,
     OldArchive,
@@ -100,7 +101,15 @@ def load(root: str) -> ArchiveState:
     return _state(root, _open(root))
 
 
+def require_local(root: str) -> None:
+    """Raises `ArchiveNotLocal`. Comes before anything of `deltalake`, which takes an address, and would look for the
+    keys of a cloud on this machine and around it."""
+    if "://" in root:
+        raise ArchiveNotLocal(root)
+
+
 def is_archive(root: str) -> bool:
+    require_local(root)
     return DeltaTable.is_deltatable(records_dir(root)) or os.path.isdir(os.path.join(root, OLD_MANIFEST))
 
 
@@ -373,6 +382,7 @@ def _time(ts: int) -> str:
 
 
 def _open(root: str) -> DeltaTable:
+    require_local(root)
     path = records_dir(root)
     if os.path.isdir(os.path.join(root, OLD_MANIFEST)):
         raise OldArchive(root)
