@@ -37,6 +37,7 @@ class State:
         self.full: dict[Topic, None] = {}  # topics with a block that takes no more records
         self.begun: deque[int] = deque()  # topics in the order their open blocks were begun
         self.large: dict[Block, Topic] = {}  # blocks that count for the budget
+        self.captured: set[Block] = set()  # of these, whose records a checkpoint holds
         self.unsealed_bytes = 0  # in memory, of those; never too low
         self.on_full: Callable[[], None] = _nothing
         self.topics = Registry()
@@ -187,8 +188,10 @@ class State:
             block.counted_bytes = memory_bytes
 
     def count_unsealed(self) -> int:
-        """Counts anew what is in memory and could be sealed, because blocks may have gone in many ways."""
-        gone = [block for block, topic in self.large.items() if not holds(topic, block)]
+        """Counts anew what is in memory and could be sealed, because blocks may have gone in many ways. What a
+        checkpoint holds is in memory until it is written, also when its block has gone."""
+        captured = self.captured
+        gone = [block for block, topic in self.large.items() if not holds(topic, block) and block not in captured]
         for block in gone:
             del self.large[block]
         self.unsealed_bytes = sum(block.counted_bytes for block in self.large)

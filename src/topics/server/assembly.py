@@ -105,7 +105,7 @@ def assemble_core(
             total_bytes_max=settings.total_bytes_max,
             block_events_max=settings.segment_events_max,
             block_bytes_max=settings.segment_bytes_max,
-            unsealed_bytes_max=settings.unsealed_bytes_max,
+            unsealed_bytes_max=_for_records(settings.unsealed_bytes_max),
         ),
         journal,
     )
@@ -120,6 +120,13 @@ def assemble_core(
         new_id=new_id,
     )
     return Core(engine, journal, store)
+
+
+def _for_records(unsealed_bytes_max: int) -> int:
+    """The part of the budget that records may take. What else is in memory because of them (files being written, what
+    the allocator has no use for yet) does not grow with the budget: a small one is for records alone."""
+    spare_bytes = limits.UNSEALED_SPARE_BYTES
+    return unsealed_bytes_max - spare_bytes if unsealed_bytes_max >= 4 * spare_bytes else unsealed_bytes_max
 
 
 def assemble(

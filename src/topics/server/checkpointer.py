@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 from topics import limits
 from topics.clock import Clock
 from topics.delivery.commits import committed
+from topics.engine.block import Block
 from topics.engine.engine import Engine
 from topics.engine.image import Flushed, capture, give_back
 from topics.engine.journal import Commit
@@ -52,6 +53,7 @@ class Progress:
         "changed",
         "clean",
         "flushed",
+        "held",
         "lsns",
         "next_id",
         "removed",
@@ -69,6 +71,7 @@ class Progress:
         self.sealed: list[tuple[int, int]] = []
         self.changed: list[Topic] = []  # those captured so far
         self.captures: list[TopicCapture] = []  # and not written yet
+        self.held: list[Block] = []  # large ones with records in them
         self.flushed: list[Flushed] = []
 
 
@@ -202,8 +205,12 @@ class Checkpointer:
 
     async def _write_some(self, progress: Progress) -> None:
         captures, progress.captures = progress.captures, []
+        held, progress.held = progress.held, []
         if captures:
-            await self._on_worker(lambda: self.write(captures))
+            try:
+                await self._on_worker(lambda: self.write(captures))
+            finally:
+                self._state.captured.difference_update(held)
 
     async def _on_worker(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call)
@@ -228,7 +235,11 @@ class Checkpointer:
 
     def _capture(self, progress: Progress, topic: Topic) -> None:
         progress.changed.append(topic)
+        known = len(progress.flushed)
         progress.captures.append(capture(topic, progress.flushed))
+        held = [block for block, _, _ in progress.flushed[known:] if block in self._state.large]
+        progress.held += held
+        self._state.captured.update(held)
 
     def capture_some(self, progress: Progress, topics_max: int = limits.CAPTURED_TOPICS_MAX) -> bool:
         """Captures topics for a moment; False when all are captured."""
@@ -264,6 +275,7 @@ class Checkpointer:
 
     def settle(self, progress: Progress, result: CheckpointResult) -> None:
         """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
+        self._state.captured.clear()
         if result.failure is not None:
             log.error("what is deleted could not be marked or removed: %s", result.failure.message)
         for (topic_id, first_seq), positions in result.flagged.items():
@@ -281,6 +293,7 @@ class Checkpointer:
         """The disk refused: everything captured still has to be written."""
         self.failures_total += 1
         self.last_failure = error
+        self._state.captured.clear()
         give_back(progress.flushed)
         self._sealer.return_sealed(progress.sealed)
         self._state.end_capture(progress.changed, progress.removed)

@@ -161,7 +161,7 @@ class Checkpoints:
             else:
                 tail = _tail(block)
                 tails.append(tail)
-                segments[block.first_seq] = _open(block, tail.kept + len(tail.data))
+                segments[block.first_seq] = _open(block, tail.kept + tail.length)
         if all_sealed or before:
             before = before or {}
             for first_seq in self._relocate(topic_id, all_sealed, under_way):
@@ -301,12 +301,12 @@ def inputs_of(columns: Columns) -> list[SegmentInput]:
 def _tail(block: BlockCapture) -> NewTail:
     assert block.columns is not None
     if not block.columns.fragments:
-        return NewTail(block.first_seq, block.flushed_bytes, b"")
+        return NewTail(block.first_seq, block.flushed_bytes, ())
     frames, _ = encode_records(block.first_seq + block.flushed_count, inputs_of(block.columns), 0)
     for position, fragment in enumerate(block.columns.fragments):
         if fragment is None:
             frames[position] = flagged_deleted(frames[position])
-    return NewTail(block.first_seq, block.flushed_bytes, b"".join(frames))
+    return NewTail(block.first_seq, block.flushed_bytes, (b"".join(frames),))
 
 
 def _open(block: BlockCapture, data_bytes: int) -> SegmentImage:

@@ -52,11 +52,11 @@ class Lock(Protocol):
 class WritableFile(Protocol):
     """An open file. Every call but `close` is a crash point."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write all of it at the position, and move the position. After an error, part of it may be there."""
         ...
 
-    def write_at(self, offset: int, data: bytes) -> None:
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
         """Write all of it at the offset; the position stays."""
         ...
 
@@ -224,11 +224,11 @@ class RealFile:
         self._position = position
         self._spares = spares
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.write_at(self._position, data)
         self._position += len(data)
 
-    def write_at(self, offset: int, data: bytes) -> None:
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
         written = os.pwrite(self._descriptor, data, offset)
         if written == len(data):
             return

@@ -73,12 +73,19 @@ class _End(msgspec.Struct, frozen=True):
     removed: list[int]
 
 
+Buffer = bytes | memoryview
+
+
 class NewTail(NamedTuple):
     """The frames of a tail that a file gets. `kept`: how many bytes of it earlier files have."""
 
     first_seq: int
     kept: int
-    data: bytes
+    pieces: Sequence[Buffer]
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.pieces))
 
 
 class TopicEntry(NamedTuple):
@@ -122,6 +129,11 @@ class SnapshotFile(NamedTuple):
     def at(self, place: Place) -> bytes:
         return self.content[place.offset : place.offset + place.length]
 
+    def view(self, place: Place) -> memoryview:
+        """The same without a copy: the tails of a hot topic together may be as large as the budget of what is not
+        sealed."""
+        return memoryview(self.content)[place.offset : place.offset + place.length]
+
 
 class SnapshotWriter:
     """Writes one, chunk by chunk. Nothing is durable before `finish` has returned."""
@@ -129,7 +141,7 @@ class SnapshotWriter:
     def __init__(self, file: WritableFile, head: Head) -> None:
         self._file = file
         self._offset = _FILE_HEADER.size
-        self._parts: list[bytes] = []
+        self._parts: list[Buffer] = []
         self._part_bytes = 0
         self._topics = 0
         file.write(_FILE_HEADER.pack(MAGIC, SNAPSHOT_VERSION))
@@ -147,10 +159,12 @@ class SnapshotWriter:
         parts.append(_TOPIC.pack(topic.topic_id, len(topic.image), len(tails)))
         size = _TOPIC.size + len(topic.image)
         for tail in tails:
-            parts.append(_TAIL.pack(tail.first_seq, tail.kept, len(tail.data)))
-            size += _TAIL.size + len(tail.data)
+            length = tail.length
+            parts.append(_TAIL.pack(tail.first_seq, tail.kept, length))
+            size += _TAIL.size + length
         parts.append(topic.image)
-        parts += [tail.data for tail in tails if tail.data]
+        for tail in tails:
+            parts += tail.pieces
         self._part_bytes += size
         if self._part_bytes >= limits.SNAPSHOT_CHUNK_BYTES:
             self._flush()
@@ -165,11 +179,11 @@ class SnapshotWriter:
             self._chunk(_TOPICS, self._parts)
             self._parts, self._part_bytes = [], 0
 
-    def _chunk(self, kind: int, body: Sequence[bytes]) -> None:
+    def _chunk(self, kind: int, body: Sequence[Buffer]) -> None:
         """Large parts are written as they are: there may be as much in them as the budget of what is not sealed."""
         length = sum(map(len, body))
         prefix = _CHUNK.pack(length, kind)
-        small = [prefix, _checksum(self._offset, prefix, body)]
+        small: list[Buffer] = [prefix, _checksum(self._offset, prefix, body)]
         for part in body:
             if len(part) < limits.SNAPSHOT_CHUNK_BYTES:
                 small.append(part)
@@ -214,15 +228,16 @@ def load(disk: Disk, path: str) -> SnapshotFile:
     return decode(disk.map(path), path)
 
 
-def _decode_head(body: bytes, path: str) -> Head:
+def _decode_head(body: memoryview, path: str) -> Head:
     found = msgspec.msgpack.decode(body, type=_Format).format
     if found != STATE_FORMAT:
         raise UnknownVersion(path, f"state format {found}", earlier=found < STATE_FORMAT)
     return msgspec.msgpack.decode(body, type=Head)
 
 
-def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]:
-    """(kind, body, offset of the body) of each chunk, checked."""
+def _chunks(mapped: MappedBytes, path: str) -> Iterator[tuple[int, memoryview, int]]:
+    """(kind, body, offset of the body) of each chunk, checked, and never copied: a chunk may be large."""
+    content = memoryview(mapped)
     if len(content) < _FILE_HEADER.size:
         raise CorruptFile(path, 0, "too short for a snapshot")
     magic, version = _FILE_HEADER.unpack_from(content)
@@ -230,7 +245,7 @@ def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]
         raise CorruptFile(path, 0, "no snapshot")
     if version != SNAPSHOT_VERSION:
         raise UnknownVersion(path, f"snapshot format {version}", earlier=version < SNAPSHOT_VERSION)
-    if content[12:16] != b"\0\0\0\0":
+    if bytes(content[12:16]) != b"\0\0\0\0":
         raise CorruptFile(path, 12, "its header is damaged")
     at = _FILE_HEADER.size
     while at < len(content):
@@ -247,7 +262,7 @@ def _chunks(content: MappedBytes, path: str) -> Iterator[tuple[int, bytes, int]]
         at = body_at + body_len
 
 
-def _topics(body: bytes, body_at: int) -> Iterator[FoundTopic]:
+def _topics(body: memoryview, body_at: int) -> Iterator[FoundTopic]:
     """The topics in the body of a chunk. Once for each topic at a start."""
     at = 0
     while at < len(body):
@@ -264,7 +279,7 @@ def _topics(body: bytes, body_at: int) -> Iterator[FoundTopic]:
         yield FoundTopic(topic_id, image, tails)
 
 
-def _checksum(offset: int, prefix: bytes, body: Iterable[bytes]) -> bytes:
+def _checksum(offset: int, prefix: Buffer, body: Iterable[Buffer]) -> bytes:
     hasher = xxh3_64(_OFFSET.pack(offset))
     hasher.update(prefix)
     for part in body:

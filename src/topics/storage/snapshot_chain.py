@@ -169,7 +169,7 @@ class _Merged:
     def entries(self) -> Iterator[TopicEntry]:
         for topic_id, (file, place) in self._images.items():
             whole = [
-                NewTail(first_seq, 0, tail_bytes(self.tails[topic_id, first_seq]))
+                NewTail(first_seq, 0, [piece.file.view(piece.place) for piece in self.tails[topic_id, first_seq]])
                 for first_seq in self._tails_of.get(topic_id, ())
             ]
             yield TopicEntry(topic_id, file.at(place), whole)

@@ -153,11 +153,11 @@ class FakeFile:
         self._position = position
         self._closed = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.write_at(self._position, data)
         self._position += len(data)
 
-    def write_at(self, offset: int, data: bytes) -> None:
+    def write_at(self, offset: int, data: bytes | memoryview) -> None:
         self._check_open()
         with _Mutation(self._disk, self._inode, _Write(offset, bytes(data))):
             self._inode.change(_Write(offset, bytes(data)))

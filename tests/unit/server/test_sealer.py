@@ -287,3 +287,39 @@ def test_records_that_go_give_their_part_of_the_budget_back() -> None:
         at.server.write("orders", large(), config=FSYNC)
     at.server.delete_topic("orders")
     at.server.write("others", large(), config=FSYNC)
+
+
+def test_what_a_checkpoint_holds_counts_until_it_is_written_even_if_its_blocks_are_sealed_meanwhile() -> None:
+    at = At(unsealed_bytes_max=4 * LARGE)
+    for _ in range(4):
+        at.server.write("orders", large(), config=FSYNC)
+    state, checkpointer = at.server.engine.state, at.server.store.checkpointer
+    progress = checkpointer.begin(clean=False)
+    while checkpointer.capture_some(progress):
+        pass
+    at.server.seal()
+    assert at.blocks() == [SealedBlock]
+    assert state.count_unsealed() >= 4 * LARGE
+    with pytest.raises(Throttled):
+        at.server.write("others", large(), config=FSYNC)
+    checkpointer.write_head(progress)
+    checkpointer.write(progress.captures)
+    checkpointer.settle(progress, checkpointer.commit(progress))
+    assert state.count_unsealed() == 0
+    at.server.write("others", large(), config=FSYNC)
+
+
+def test_a_large_budget_keeps_a_part_for_files_being_written() -> None:
+    budget = 4 * limits.UNSEALED_SPARE_BYTES
+    at = At(unsealed_bytes_max=budget)
+    state = at.server.engine.state
+    at.server.write("orders", large(), config=FSYNC)
+    (block,) = at.server.engine.topic("orders").log.blocks
+    assert isinstance(block, Block)
+    block.counted_bytes = budget - limits.UNSEALED_SPARE_BYTES
+    state.count_unsealed()
+    at.server.write("others", 1)
+    block.counted_bytes += LARGE
+    state.count_unsealed()
+    with pytest.raises(Throttled):
+        at.server.write("others", 1)

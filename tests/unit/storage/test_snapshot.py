@@ -17,7 +17,7 @@ from topics.testing.fake_disk import FakeDisk
 PATH = "/increment.0003.bin"
 HEAD = Head(number=3, base=2, next_id=9, shards={"": 17}, start=1, clean=False)
 TOPICS = [
-    TopicEntry(7, b"image", [NewTail(1, 0, b"frames"), NewTail(5, 10, b"more")]),
+    TopicEntry(7, b"image", [NewTail(1, 0, (b"frames",)), NewTail(5, 10, (b"more",))]),
     TopicEntry(8, b"another", []),
 ]
 
@@ -51,8 +51,8 @@ def test_a_snapshot_has_the_documented_bytes() -> None:
 
 def test_a_large_tail_has_the_documented_bytes_and_is_written_as_it_is() -> None:
     large = b"x" * limits.SNAPSHOT_CHUNK_BYTES
-    topics = [TopicEntry(7, b"image", [NewTail(1, 0, b"small"), NewTail(5, 0, large), NewTail(9, 0, b"more")])]
-    tails = b"".join(struct.pack("<QQI", tail.first_seq, 0, len(tail.data)) for tail in topics[0].tails)
+    topics = [TopicEntry(7, b"image", [NewTail(1, 0, (b"small",)), NewTail(5, 0, (large,)), NewTail(9, 0, (b"more",))])]
+    tails = b"".join(struct.pack("<QQI", tail.first_seq, 0, len(tail.pieces[0])) for tail in topics[0].tails)
     start = 16 + len(chunk(16, 1, msgspec.msgpack.encode(HEAD)))
     body = struct.pack("<QII", 7, 5, 3) + tails + b"imagesmall" + large + b"more"
     assert written(topics)[start:].startswith(chunk(start, 2, body))
