@@ -90,7 +90,7 @@ class CommitThread(Generic[Ticket]):
         on_trouble: Callable[[DiskFailed | NoRoom], None] = lambda trouble: None,
         on_untrimmed: Callable[[DiskFailed], None] = lambda failure: None,
     ) -> None:
-        self._writer = writer
+        self.writer = writer  # for others its counters and lsns only: its methods belong to the thread
         self._clock = clock
         self._on_durable = on_durable
         self._on_failed = on_failed
@@ -143,11 +143,6 @@ class CommitThread(Generic[Ticket]):
     def submitted_lsn(self) -> int:
         """The lsn after the last frame submitted, or deferred."""
         return self._submitted_lsn + len(self.deferred)
-
-    @property
-    def writer(self) -> ShardWriter:
-        """For its counters and lsns; its methods belong to the thread."""
-        return self._writer
 
     @property
     def has_room(self) -> bool:
@@ -250,7 +245,7 @@ class CommitThread(Generic[Ticket]):
                 self._unsynced_tickets += [ticket for _, _, _, ticket in writes if ticket is not None]
                 self._held += writes
             needs_sync = self._write() if self._held else False
-            if self._writer.unsynced:
+            if self.writer.unsynced:
                 due_ns = self._unsynced_since_ns + self._sync_interval_ns - self._clock.monotonic_ns()
                 if not needs_sync and due_ns > 0:
                     return due_ns
@@ -277,7 +272,7 @@ class CommitThread(Generic[Ticket]):
     def _trim(self) -> None:
         if self._trim_below_lsn:
             try:
-                self._writer.remove_files_below(self._trim_below_lsn)
+                self.writer.remove_files_below(self._trim_below_lsn)
             except DiskFailed as failure:
                 self._on_untrimmed(failure)
             self._trim_below_lsn = 0
@@ -295,19 +290,19 @@ class CommitThread(Generic[Ticket]):
         """Writes what is held in one piece. Returns whether any of it asked for a sync. Raises `NoRoom`: it is held
         still."""
         writes = self._held
-        if not self._writer.unsynced:
+        if not self.writer.unsynced:
             self._unsynced_since_ns = self._clock.monotonic_ns()
         frame_count = sum(write[1] for write in writes)
         if frame_count:
             frames = [each if isinstance(each, bytes) else each.encoded() for each, _, _, _ in writes]
-            self._writer.write(frames, frame_count)
+            self.writer.write(frames, frame_count)
         self._held, self.no_room = [], None
         return any(write[2] for write in writes)
 
     def _sync(self) -> None:
         began_ns = self._clock.monotonic_ns()
-        self._writer.sync()
-        self._note_synced(self._writer.synced_lsn)  # first: whoever is told may be gone with the next power cut
+        self.writer.sync()
+        self._note_synced(self.writer.synced_lsn)  # first: whoever is told may be gone with the next power cut
         sync_ns = self._clock.monotonic_ns() - began_ns
         self.sync_histogram.add(sync_ns)
         self._report(sync_ns)
@@ -363,6 +358,6 @@ class CommitThread(Generic[Ticket]):
         self.waits_for_room = False  # nobody tries again
         self.step()
         try:
-            self._writer.close()
+            self.writer.close()
         except DiskFailed as failure:
             self.failure = failure
