@@ -14,7 +14,7 @@ from topics import limits
 from topics.api.auth import Key, Scope
 from topics.api.http import Channel
 from topics.api.live import find_topics, read_options
-from topics.api.writes import in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
+from topics.api.writes import decoded_in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
 from topics.clock import Clock
 from topics.delivery.commits import committed
 from topics.delivery.hub import CallLater
@@ -23,9 +23,8 @@ from topics.engine.admission import Prepared
 from topics.engine.engine import Engine
 from topics.engine.journal import Busy, Commit
 from topics.errors import Throttled, TopicsError
-from topics.wire.large_write import decode_in_parts
+from topics.wire.large_write import LargeWrite
 from topics.wire.live_requests import (
-    COMMANDS,
     Command,
     Ping,
     Publish,
@@ -100,21 +99,28 @@ class WebSocketCommands:
         else:
             self._run_now(message)
 
-    def _run_now(self, message: bytes, command: Command | None = None, prepared: Prepared | None = None) -> None:
-        """`command`: if it is decoded already."""
+    def _run_now(self, message: bytes) -> None:
         self._warnings = None
         try:
             try:
-                command = command or decode_command(message)
+                command = decode_command(message)
             except UnknownFields as unknown:
                 self._warnings = unknown.warnings
                 command = decode_command_leniently(message)
-            self._carry_out(command, prepared)
-        except Busy as busy:
-            self._hold_up(self._ask_again(message, busy))
-            return
         except TopicsError as error:
             self._refuse(request_id_of(message), error, self._warnings)
+            self._no_room_since_ns = None
+        else:
+            self._run_decoded(message, command)
+
+    def _run_decoded(self, message: bytes, command: Command, prepared: Prepared | None = None) -> None:
+        try:
+            self._carry_out(command, prepared)
+        except Busy as busy:
+            self._hold_up(self._ask_again(message, command, busy))
+            return
+        except TopicsError as error:
+            self._refuse(command.request_id, error, self._warnings)
         self._no_room_since_ns = None
 
     def _hold_up(self, work: Coroutine[Any, Any, None]) -> None:
@@ -126,21 +132,30 @@ class WebSocketCommands:
 
     async def _run_in_turns(self, message: bytes) -> None:
         """For a large message: it is decoded and rendered in many turns of the loop, and appended in another."""
-        parts = decode_in_parts(message, COMMANDS)
-        command = await in_turns(parts)
-        prepared = None
+        large: LargeWrite[Command] = LargeWrite(message, Command)
+        command, prepared, refusal = None, None, None
+        try:
+            command = await decoded_in_turns(self._engine, large)
+        except TopicsError as error:
+            refusal = error
         if isinstance(command, Publish):
             prepared = await prepared_in_turns(self._engine, command.topic, command)
         self._busy = False
+        self._warnings = large.warnings
         if self._channel is not None:
-            self._run_now(message, command, prepared)
+            if refusal is not None:
+                self._refuse(request_id_of(large.outline()), refusal, self._warnings)
+            elif command is not None:
+                self._run_decoded(message, command, prepared)
+            else:
+                self._run_now(message)
         self._go_on()
 
-    async def _ask_again(self, message: bytes, busy: Busy) -> None:
+    async def _ask_again(self, message: bytes, command: Command, busy: Busy) -> None:
         try:
             await committed(busy.commit)
         except TopicsError as error:
-            self._refuse(request_id_of(message), error)
+            self._refuse(command.request_id, error)
         else:
             self._waiting.appendleft(message)
         self._busy = False

@@ -9,6 +9,7 @@ from topics.engine.admission import Prepared
 from topics.engine.engine import Appended, Engine, Write
 from topics.errors import Throttled, TopicsError
 from topics.model.config import Durability
+from topics.wire.large_write import LargeWrite
 from topics.wire.render import write_reply
 from topics.wire.requests import WriteRequest
 
@@ -22,6 +23,18 @@ async def in_turns(steps: Generator[object, None, Result]) -> Result:
             next(steps)
         except StopIteration as end:
             result: Result = end.value
+            return result
+        await asyncio.sleep(0)
+
+
+async def decoded_in_turns(engine: Engine, large: LargeWrite[Result]) -> Result | None:
+    """None if it has to be decoded in one go. Too many records are refused before all of them are decoded."""
+    steps = large.decode()
+    while True:
+        try:
+            engine.check_record_count(next(steps))
+        except StopIteration as end:
+            result: Result | None = end.value
             return result
         await asyncio.sleep(0)
 

@@ -8,8 +8,10 @@ are everything you can ask of the engine.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from topics.clock import Clock
+from topics.engine.admission import check_record_count
 from topics.engine.dead_letters import DeadLetters
 from topics.engine.flow import EngineLimits, Flow
 from topics.engine.forwarding import Forwarding
@@ -59,6 +61,7 @@ class Engine:
         self.put_cursor = topics.put_cursor
         self.delete_cursor = topics.delete_cursor
 
+        self.check_record_count = partial(check_record_count, count_max=bounds.write.batch_records_max)
         self.append = records.append
         self.prepare = records.prepare
         self.append_single = records.append_single

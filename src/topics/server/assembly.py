@@ -211,7 +211,6 @@ def assemble(
         RecordHandlers(
             engine,
             long_polls,
-            batch_records_max=settings.batch_records_max,
             diff_limit_max=settings.diff_limit_max,
             node_bytes_max=settings.node_bytes_max,
         ),

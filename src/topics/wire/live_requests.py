@@ -4,7 +4,6 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
-from msgspec.json import Decoder
 
 from topics import limits
 from topics.errors import InvalidRequest
@@ -102,10 +101,6 @@ class Ping(Struct, kw_only=True, tag_field="op", tag="ping", forbid_unknown_fiel
 
 
 Command = Subscribe | Unsubscribe | Publish | Ping
-
-
-COMMANDS: "Decoder[Command]" = Decoder(Command)
-"""For what is decoded in parts; everything else is decoded by the functions below, which say what is wrong."""
 
 
 def decode_command(text: bytes) -> Command:

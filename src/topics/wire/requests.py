@@ -120,8 +120,10 @@ Body = TypeVar("Body")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
-def _new_decoder(into: Any) -> msgspec.json.Decoder[Any]:
-    decoder = _decoders[into] = msgspec.json.Decoder(into)
+def decoder_of(into: Any) -> msgspec.json.Decoder[Any]:
+    decoder = _decoders.get(into)
+    if decoder is None:
+        decoder = _decoders[into] = msgspec.json.Decoder(into)
     return decoder
 
 
@@ -132,18 +134,14 @@ def decode(body: bytes, into: type[Body]) -> Body:
         if not body.isascii():
             # Payloads are not decoded below, so this is where their UTF-8 is checked.
             body.decode()
-        request: Body = (_decoders.get(into) or _new_decoder(into)).decode(body)
-    except msgspec.ValidationError as error:
+        request: Body = (_decoders.get(into) or decoder_of(into)).decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
         message = str(error)
-        if message.startswith(_UNKNOWN):
-            raise UnknownFields(warnings_of(body, into) or [_far_behind(message)]) from None
-        _refuse_field(message)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        if is_unknown_field(error):
+            raise UnknownFields(warnings_of(body, into) or [unknown_field_in(message)]) from None
+        refuse(error, message)
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the body is not valid UTF-8 (byte {error.start})") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
+        refuse_bytes(error.start)
     return request
 
 
@@ -153,8 +151,12 @@ def decode_leniently(body: bytes, into: type[Body]) -> Body:
     return decode(body, twin)
 
 
-def _far_behind(message: str) -> str:
-    """For an unknown field beyond what is searched: msgspec names the first one."""
+def is_unknown_field(error: Exception) -> bool:
+    return isinstance(error, msgspec.ValidationError) and str(error).startswith(_UNKNOWN)
+
+
+def unknown_field_in(message: str) -> str:
+    """The warning for an unknown field beyond what is searched: msgspec names the first one."""
     found = _WITH_PATH.fullmatch(message)
     problem, path = (found["problem"], f"{found['path']}.") if found else (message, "")
     return f"unknown field {path}{problem[len(_UNKNOWN) :].strip(' `')[: limits.WARNING_NAME_CHARS_MAX]} was ignored"
@@ -164,6 +166,19 @@ _UNKNOWN = "Object contains unknown field"
 _WITH_PATH = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<path>.*)`", re.DOTALL)
 _QUOTED_FIELD = re.compile(r"`(?P<field>\w+)` (?P<problem>is beyond .*)", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<field>\w+)`")
+
+
+def refuse(error: Exception, message: str) -> NoReturn:
+    """Raises `InvalidRequest` for an error of the decoder. `message` is the error's own, with places in the body."""
+    if isinstance(error, msgspec.ValidationError):
+        _refuse_field(message)
+    if isinstance(error, RecursionError):
+        raise InvalidRequest("the body is nested too deeply") from None
+    raise InvalidRequest(f"the body is not valid JSON: {message}") from None
+
+
+def refuse_bytes(at: int) -> NoReturn:
+    raise InvalidRequest(f"the body is not valid UTF-8 (byte {at})") from None
 
 
 def _refuse_field(message: str) -> NoReturn:

@@ -1,7 +1,7 @@
 """Records: append, read the difference, delete."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,10 +15,10 @@ from topics.api.http import Response
 from topics.api.live import read_options
 from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
 from topics.api.waiting import once_committed
-from topics.api.writes import in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
+from topics.api.writes import decoded_in_turns, prepared_in_turns, reply_to, waits_for_room, write_of
 from topics.delivery.commits import committed
 from topics.delivery.long_poll import LongPolls
-from topics.engine.admission import Prepared, check_record_count
+from topics.engine.admission import Prepared
 from topics.engine.engine import Appended, Engine, Write
 from topics.engine.journal import Busy
 from topics.engine.log_reading import ReadBatch
@@ -28,7 +28,7 @@ from topics.errors import InvalidRequest, Throttled
 from topics.model.config import clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch, parse_match
-from topics.wire.large_write import WRITES, decode_in_parts
+from topics.wire.large_write import LargeWrite
 from topics.wire.render import diff_reply, write_reply
 from topics.wire.requests import DeleteRecordsRequest, DiffRequest, WriteRequest
 from topics.wire.responses import DeletePreview, DeleteRecordsResponse, DiffResponse, WriteResponse
@@ -42,13 +42,11 @@ class RecordHandlers:
         engine: Engine,
         long_polls: LongPolls,
         *,
-        batch_records_max: int,
         diff_limit_max: int,
         node_bytes_max: int,
     ) -> None:
         self._engine = engine
         self._long_polls = long_polls
-        self._batch_records_max = batch_records_max
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
@@ -88,19 +86,12 @@ class RecordHandlers:
 
     async def _decoded_in_turns(self, call: Call) -> WriteRequest:
         call.require_json()
-        write = await in_turns(self._decoded(call.request.body))
-        return call.body(WriteRequest) if write is None else write
-
-    def _decoded(self, body: bytes) -> Generator[None, None, WriteRequest | None]:
-        """Too many records are refused before all of them are decoded."""
-        parts = decode_in_parts(body, WRITES)
-        while True:
-            try:
-                check_record_count(next(parts), self._batch_records_max)
-            except StopIteration as end:
-                write: WriteRequest | None = end.value
-                return write
-            yield
+        large: LargeWrite[WriteRequest] = LargeWrite(call.request.body, WriteRequest)
+        write = await decoded_in_turns(self._engine, large)
+        if write is None:
+            return call.body(WriteRequest)
+        call.warnings = large.warnings
+        return write
 
     def _write(self, call: Call, body: WriteRequest, prepared: Prepared | None = None) -> Answer:
         request = call.request
