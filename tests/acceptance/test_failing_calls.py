@@ -26,8 +26,8 @@ from acceptance.faulty_server import TOLD, Fault
 from acceptance.mixed_load import REFUSALS, WRITTEN, MixedLoad
 from acceptance.server import Server
 from conformance.client import TOO_LATE, eventually, success
+from sampling import EXHAUSTIVE
 
-EXHAUSTIVE = os.environ.get("TOPICS_TEST_EXHAUSTIVE") == "1"
 ERRORS = ("EIO", "ENOSPC", "EMFILE")
 ONCE, FOR_A_WHILE = 1, 1_000_000
 WHILE_S = 1.0

@@ -6,7 +6,6 @@ All clients live in this process on one event loop.
 
 import asyncio
 import json
-import os
 import re
 import resource
 import socket
@@ -20,11 +19,11 @@ import uvloop
 
 from conformance.client import Api, Topic
 from conformance.process import ServerProcess
+from sampling import EXHAUSTIVE
 from topics.bench.clients import Client, EventStreamClient, RequestClient, WebSocketClient, connect
 from topics.bench.http1 import render_request
 from topics.bench.websocket_frames import render_frame, render_handshake
 
-EXHAUSTIVE = bool(os.environ.get("TOPICS_TEST_EXHAUSTIVE"))
 STREAMS, SOCKETS = (1000, 100) if EXHAUSTIVE else (200, 20)
 SECONDS = 60.0 if EXHAUSTIVE else 4.0
 WARM_UP_SHARE = 0.25

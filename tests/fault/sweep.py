@@ -1,6 +1,5 @@
 """Crashes a workload at one point, recovers in many ways, and checks every promise afterwards."""
 
-import os
 from collections.abc import Iterator
 from itertools import count
 
@@ -14,7 +13,6 @@ from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 from topics.testing.simulated_server import SimulatedServer
 
-EXHAUSTIVE = os.environ.get("TOPICS_TEST_EXHAUSTIVE") == "1"
 TORN_BYTES = (1, 60, 300)
 SURVIVOR_SEEDS = range(3)
 

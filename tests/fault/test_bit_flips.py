@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from msgspec import Raw
 
-from fault.sweep import EXHAUSTIVE
 from fault.workload import new_server
+from sampling import EXHAUSTIVE
 from topics.model.record import NewRecord
 from topics.storage.errors import CorruptFile, StorageError, UnknownVersion
 from topics.testing.fake_clock import FakeClock

@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from fault.sweep import EXHAUSTIVE, TORN_BYTES, calls_of, check_recovery, run_until, survivors, writes_of
+from fault.sweep import TORN_BYTES, calls_of, check_recovery, run_until, survivors, writes_of
 from fault.workload import Workload, WorkloadEnded
+from sampling import EXHAUSTIVE
 from topics.errors import ConfigurationError, StorageFailed
 from topics.storage.errors import DiskFailed
 from topics.testing.fake_disk import FakeDisk

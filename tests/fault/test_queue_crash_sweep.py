@@ -10,9 +10,10 @@ from contextlib import suppress
 import pytest
 
 from fault.queue_workload import QueueWorkload, queues_of
-from fault.sweep import EXHAUSTIVE, survivors
+from fault.sweep import survivors
 from fault.test_crash_sweep import sample
 from fault.workload import SHARD_COUNTS, WorkloadEnded, new_server
+from sampling import EXHAUSTIVE
 from topics.errors import ConfigurationError, StorageFailed
 from topics.storage.errors import DiskFailed
 from topics.testing.fake_clock import FakeClock

@@ -1,6 +1,5 @@
 """Copies after a crash: those that can be made again are what they were, and the others are told as lost."""
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -19,10 +18,10 @@ from fault.routed_workload import (
     shown_already,
     source_trims,
 )
+from sampling import EXHAUSTIVE
 from topics.testing.fake_clock import FakeClock
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 
-EXHAUSTIVE = os.environ.get("TOPICS_TEST_EXHAUSTIVE") == "1"
 STEPS = 50
 CRASHES_PER_SEED = 6
 EXAMPLES = 400 if EXHAUSTIVE else 40

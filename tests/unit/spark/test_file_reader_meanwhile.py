@@ -8,6 +8,7 @@ import pytest
 from file_readings import assert_as_served, read_partitions, read_topic
 from msgspec import UNSET, Raw
 
+from sampling import EXHAUSTIVE
 from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.spark import file_log
@@ -188,7 +189,7 @@ def test_a_server_that_is_always_faster_is_given_up_on() -> None:
     assert checkpoints >= ATTEMPTS_MAX
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(40 if EXHAUSTIVE else 16))
 def test_whatever_happened_the_files_say_what_the_server_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = Random(seed)
     monkeypatch.setattr(file_log, "INLINE_BYTES_MAX", choice.choice((0, 1 << 16)))

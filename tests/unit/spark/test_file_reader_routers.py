@@ -6,6 +6,7 @@ import pytest
 from file_readings import assert_as_served, kinds, read_topic
 from msgspec import Raw
 
+from sampling import EXHAUSTIVE
 from topics.model.gap import GapReason
 from topics.model.record import NewRecord
 from topics.model.router import Guarantee, RouterSettings
@@ -126,7 +127,7 @@ def test_copies_of_and_in_ephemeral_topics_are_in_no_file() -> None:
     assert read_topic(log, "c", disk).seqs == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(30 if EXHAUSTIVE else 12))
 def test_whatever_happened_copies_in_files_are_those_the_server_has(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = Random(seed)
     monkeypatch.setattr(file_log, "INLINE_BYTES_MAX", choice.choice((0, 1 << 16)))
