@@ -1,11 +1,11 @@
-"""Reads a planned partition into Arrow columns. Every record is checked: seq, lengths, and the checksum, unless nothing
-but seqs is asked for.
+"""Reads a planned partition into Arrow columns. The seq and lengths of every record are checked, and its checksum
+unless only seqs are wanted.
 
 Reading a partition again gives the same rows, except for records deleted since.
 
-A running server replaces its files: the WAL goes into segments, segments move to the cold tier or go with their
-records. A piece whose file is gone is planned anew, and what was lost meanwhile becomes a gap. This happens at most
-`REPLANS_MAX` times in a row for a piece, then it is `FilesChanging`.
+A running server replaces its files: it seals the WAL into segments, moves segments to the cold tier, and removes them
+with their records. If the file of a piece is gone, the piece is planned again, and what was lost meanwhile becomes a
+gap. After `REPLANS_MAX` attempts in a row the read fails with `FilesChanging`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,11 +51,11 @@ class _Vanished(Exception):
 def read_partition(
     partition: FilePartition, disk: Disk | None = None, fields: frozenset[str] = ALL_FIELDS
 ) -> Iterator[Columns]:
-    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone). Parts
-    of a record other than `fields` are left null.
+    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone).
+    Fields not in `fields` stay null.
 
-    Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`; and, when records were planned that a
-    power cut then took, `OutOfRange`.
+    Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`, and `OutOfRange` if a power cut took
+    records that were planned.
     """
     return _read(disk or RealDisk(), partition, fields, REPLANS_MAX)
 
@@ -112,7 +112,7 @@ def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
 
 def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozenset[str]) -> Iterator[Columns]:
     start, end = piece.start - piece.first_seq, piece.end - piece.first_seq + 1
-    # Whether a record is there, its place says; what is in it, nobody asked.
+    # Seqs alone do not need the content of a record: its place says that it is there.
     with_sums = not fields <= {"seq"}
     while start < end:
         stop = min(start + BATCH_RECORDS_MAX, end)
@@ -130,7 +130,7 @@ def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozens
 
 
 def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Columns:
-    """Makes no Python object for a record, unless it has meta."""
+    """Creates no Python object for a record, unless it has meta."""
     nothing = pa.nulls(len(kept), pa.string())
     data, meta = nothing, nothing
     if "data" in fields or "meta" in fields:
@@ -148,8 +148,8 @@ def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Co
 
 
 def _texts(data: memoryview, starts: Ints, ends: Ints, kept: Ints) -> pa.Array:
-    """The bytes [start, end) of each kept record. The fields and the bytes between them are treated as one long array
-    of texts, and every second one is copied out: Arrow does that in one call."""
+    """The bytes [start, end) of each kept record. Arrow copies them in one call: it sees the fields and the bytes
+    between them as one long array of texts, of which every second one is taken."""
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
     whole = pa.Array.from_buffers(
@@ -184,7 +184,7 @@ def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
     return datas.cast(pa.string()), metas.cast(pa.string())
 
 
-# Records one by one: what no segment has
+# Records one by one: those not in a segment yet
 
 
 def _tail_records(disk: Disk, piece: TailPiece) -> list[StoredRecord]:
@@ -204,7 +204,7 @@ def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[StoredRecor
     deleted = {seq for run in piece.deleted for seq in _seqs(run)}
     records: list[StoredRecord] = []
     due = piece.start
-    # Read, not mapped: the server may cut the end of it, which is not looked at.
+    # Read, not mapped: the server may truncate the file behind the records that are wanted.
     for frame in scan(disk.read(piece.path), piece.path):
         kind, flags, of_topic, seq, ts, node, tag, payload, _ = frame
         if kind == APPEND and of_topic == topic_id and seq == due:

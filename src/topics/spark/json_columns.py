@@ -1,7 +1,7 @@
-"""Payloads as Arrow columns of the types a schema names: only those fields are decoded.
+"""Payloads as Arrow columns of a schema's types: only the fields it names are decoded.
 
-The fast way is one call of msgspec for a whole batch, into structs made for the schema: about 1 µs a record. If it
-refuses a batch, the batch is decoded record by record; if it refuses a record, the exact way (`json_values`) decides
+The fast way is one call of msgspec for a whole batch, into structs built for the schema: about 1 µs a record. If
+msgspec refuses a batch, it is decoded record by record; if it refuses a record, the exact way (`json_values`) decides
 whether the record is malformed or only unusual, such as a number where text is wanted.
 """
 
@@ -35,7 +35,7 @@ _REFUSED = (msgspec.DecodeError, RecursionError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class PayloadColumn:
-    """A column of the frame that comes from payloads: one field, or (None) the whole payload."""
+    """A column of the frame that comes from payloads: one field, or the whole payload (`field` is None)."""
 
     name: str
     field: str | None
@@ -44,7 +44,7 @@ class PayloadColumn:
 
 
 class Parsed(NamedTuple):
-    """The columns in their order. `problems` says of each malformed record, by its position, what is wrong."""
+    """The columns in their order. `problems` says what is wrong with each malformed record, by position."""
 
     columns: list[pa.Array]
     problems: dict[int, str]
@@ -55,7 +55,7 @@ def can_be_read(kind: DataType) -> bool:
 
 
 class PayloadParser:
-    """Made once a task. The columns have to be of types that `can_be_read`, each field at most once."""
+    """Created once per task. Columns must have types that `can_be_read`, and each field may appear once."""
 
     def __init__(self, columns: Sequence[PayloadColumn], time_zone: str) -> None:
         self._columns = columns
@@ -103,7 +103,7 @@ class PayloadParser:
     def _row_of(self, text: bytes, place: int, problems: dict[int, str], decoded: Any) -> Any:
         try:
             if self._wholes:
-                raise Malformed("only the exact way has all of a payload")
+                raise Malformed("only the exact way decodes a whole payload")
             row = self._decode(text) if decoded is None else decoded
             for at in self._exact:
                 name = f"f{at}"
@@ -170,7 +170,7 @@ def _known(convert: Convert | None) -> Convert:
 
 
 def _is_plain(kind: DataType) -> bool:
-    """Whether msgspec by itself decodes it as Spark does."""
+    """Whether msgspec alone decodes this type as Spark does."""
     return _plain(kind) is not None or (
         isinstance(kind, MapType) and isinstance(kind.keyType, StringType) and _plain(kind.valueType) is not None
     )

@@ -1,4 +1,4 @@
-"""Where records are read from: a running server or its files, with or without an archive. Only this module knows
+"""Opens the log that a query reads: a running server or its files, with or without an archive. Only this module knows
 which."""
 
 from topics.spark.columns import ALL_FIELDS
@@ -8,7 +8,7 @@ from topics.spark.options import ReadOptions, Server
 
 
 def open_log(read: ReadOptions, fields: frozenset[str] = ALL_FIELDS) -> Log:
-    """`fields`: the parts of records that are wanted; others may be left null."""
+    """`fields`: the fields of records that are wanted; others may be left null."""
     filters = read.filters
     fields |= {*(("node",) if filters.node else ()), *(("tag",) if filters.match is not None else ())}
     if read.archive is None:
@@ -21,7 +21,7 @@ def open_log(read: ReadOptions, fields: frozenset[str] = ALL_FIELDS) -> Log:
 def _open_origin(read: ReadOptions, fields: frozenset[str]) -> Log:
     if isinstance(read.origin, Server):
         return ServerLog(read, read.origin, fields)
-    # Imported here only: it brings the engine along, and every worker process would pay for that.
+    # Imported late: it brings the engine along, and every worker process would pay for that.
     from topics.spark.files import FilesLog  # noqa: PLC0415
 
     return FilesLog(read, read.origin, fields)

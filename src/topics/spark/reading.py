@@ -1,5 +1,5 @@
-"""What batch and streaming queries have in common: where they begin and end, how the range is divided into tasks, and
-how a task reads its part."""
+"""What batch and streaming queries share: where they begin and end, how a range is divided into tasks, and how a task
+reads its part."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -58,7 +58,7 @@ def plan(log: Log, read: ReadOptions, ranges: list[SeqRange]) -> list[InputParti
 
 
 def read_partition(read: ReadOptions, table: Table, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Without a partition, Spark makes one up.
+    # If there are no partitions, Spark makes one up.
     if not isinstance(partition, TopicsPartition):
         return
     report = TaskReport(partition)
