@@ -265,7 +265,7 @@ def test_a_file_that_is_not_what_was_archived_is_refused(
     [path] = (tmp_path / "a" / "records").rglob("*.parquet")
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    with pytest.raises(ArchiveDiffers, match=f"{len(content) - 1} bytes where {len(content)} are due"):
+    with pytest.raises(ArchiveDiffers, match=f"{len(content) - 1} bytes, expected {len(content)}"):
         archive_topics(spark, server, tmp_path / "a", topic.name)
     path.unlink()
     with pytest.raises(ArchiveDiffers, match="missing"):

@@ -1,7 +1,7 @@
 """What Spark calls to read: the data source, its batch reader and its streaming reader.
 
-Readers are built on the driver and sent to the tasks, so they hold options and nothing open. Both work on a `Log`,
-which is a server or a directory of files.
+Readers are built on the driver and sent to the tasks, so they hold options but nothing open. Both read a `Log`: a
+server or a directory of files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,8 +42,8 @@ class DefaultSource(DataSource):
 
     @tells
     def schema(self) -> StructType | str:
-        """Called when the user gave no columns: those of `schema`, inferred ones, or those the topics are configured
-        with, if they agree."""
+        """The columns when the user gives none: those of the option `schema`, inferred ones, or those the topics are
+        configured with, if they agree."""
         read = options.read_options(self.options, Mode.UNKNOWN)
         found = self._schema(read)
         return found if isinstance(found, str) else remembering(found, self.options)
@@ -86,7 +86,7 @@ class DefaultSource(DataSource):
 
 
 class TopicsReader(DataSourceReader):
-    """A batch query: what is there between two ends, resolved when the query is planned."""
+    """A batch query: everything between two ends, which are fixed when the query is planned."""
 
     def __init__(self, read: ReadOptions, table: Table) -> None:
         self._options = read
@@ -103,7 +103,7 @@ class TopicsReader(DataSourceReader):
             end = resolve(log, ranges, self._options.end, "endingOffsets")
             for topic, position in start.items():
                 if position.seq > end[topic].seq:
-                    # Nothing may have been written in the time that timestamps name.
+                    # Between two timestamps there may be no records at all.
                     if not self._options.start.is_by_time and not self._options.end.is_by_time:
                         raise InvalidOption("endingOffsets", f'is before startingOffsets for topic "{topic}"')
                     end[topic] = position
@@ -115,7 +115,7 @@ class TopicsReader(DataSourceReader):
 
 
 class NarrowedReader(TopicsReader):
-    """The same, for when Spark passes the filters of the query. Spark applies those that are returned itself."""
+    """A batch query to which Spark passes its filters. Spark applies the ones that `pushFilters` returns."""
 
     @tells
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
@@ -124,6 +124,6 @@ class NarrowedReader(TopicsReader):
         self._narrowing = found
         self._options = replace(read, filters=replace(read.filters, match=found.match))
         if read.on_data_loss is OnDataLoss.ROWS:
-            # Tombstones are rows, too, and most filters would drop them.
+            # Losses are rows, too, and most filters would drop them.
             return filters
         return [each for each in filters if not any(each is exact for exact in found.exact)]

@@ -146,6 +146,6 @@ def _require_same(root: str, groups: Sequence[Sequence[ArchivedFile]], written: 
     for group, wanted, is_there in zip(groups, due, found, strict=False):
         if wanted != is_there:
             path = f"{root}/{group[0].path} or a file after it"
-            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]} where {wanted[1]} to {wanted[2]} are due")
+            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]}, expected {wanted[1]} to {wanted[2]}")
     if len(due) != len(found):
         raise ArchiveDiffers(root, f"{len(found)} files came of {len(due)}")

@@ -174,7 +174,7 @@ def _rewrite(
         due = sum(file.count - matched[file.path] for file in some)
         found = sum(entry.file.count for entry in written)
         if due != found:
-            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records where {due} are due")
+            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records, expected {due}")
         with store.placing(written) as placed:
             store.replace(placed, some, {"topics.job": "forget"}, data_change=True)
 

@@ -239,7 +239,7 @@ class _Run:
         self._progress.advance(end - at)
         is_whole = file.first_seq >= spec.from_seq and (spec.to_seq is None or file.last_seq <= spec.to_seq)
         if is_whole and found != file.count:
-            raise ArchiveDiffers(path, f"{found} records where {file.count} are due")
+            raise ArchiveDiffers(path, f"{found} records, expected {file.count}")
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec
