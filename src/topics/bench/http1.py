@@ -108,4 +108,4 @@ def _content_length(head: bytes) -> int:
     try:
         return int(head[at:] if end < 0 else head[at:end])
     except ValueError as problem:
-        raise MalformedReply(f"content-length is no number: {head[:200]!r}") from problem
+        raise MalformedReply(f"content-length is not a number: {head[:200]!r}") from problem

@@ -52,7 +52,7 @@ class FilesBehind(TopicsError):
 
 
 class TopicChangedDuringRead(TopicsError):
-    """The topic was deleted and created again while a task read it, so its rows may come from either. The task fails;
+    """The topic was deleted and recreated while a task read it, so its rows may come from either. The task fails;
     when it runs again, it sees the change from the start and reports it as a loss."""
 
     def __init__(self, topic: str) -> None:

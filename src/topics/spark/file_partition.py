@@ -146,7 +146,7 @@ class OutOfRange(TopicsError):
 
 
 class TopicReplaced(TopicsError):
-    """The topic was deleted, or deleted and created again, after the read was planned. Plan again."""
+    """The topic was deleted, or deleted and recreated, after the read was planned. Plan again."""
 
     def __init__(self, topic: str, epoch: int) -> None:
         super().__init__(

@@ -62,7 +62,7 @@ def columns_of(wanted: str, payloads: Iterable[str] = ()) -> ArchiveColumns:
     except (PySparkException, ValueError):
         schema = StructType()
     if not isinstance(schema, StructType) or not schema.fields:
-        raise InvalidOption("schema", f"{wanted!r} is no schema; give columns such as 'sku string, total bigint'")
+        raise InvalidOption("schema", f"{wanted!r} is not a schema; give columns such as 'sku string, total bigint'")
     return ArchiveColumns(ColumnKind.STRUCT, schema.json(), strict=True)
 
 

@@ -15,7 +15,7 @@ class NotAnArchive(PipelineError):
 
     def __init__(self, directory: str) -> None:
         super().__init__(
-            f"{directory} is no archive: it has no table; name a directory that archive has written",
+            f"{directory} is not an archive: it has no table; name a directory that archive has written",
             directory=directory,
         )
 
@@ -62,7 +62,7 @@ class ArchiveDiffers(PipelineError):
 
 
 class ArchiveOfAnotherServer(PipelineError):
-    """The archive belongs to another server, or holds an earlier topic of this name that was deleted and made again.
+    """The archive belongs to another server, or holds an earlier topic of this name that was deleted and recreated.
     Archive to another directory, or name the server the archive came from."""
 
     def __init__(self, directory: str, what: str, reason: str) -> None:

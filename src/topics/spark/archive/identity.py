@@ -24,7 +24,7 @@ def require_same_server(root: str, state: ArchiveState, log: Log) -> None:
         return
     here = log.server_id()
     if here and here != state.server_id:
-        raise ArchiveOfAnotherServer(root, "another server", f"its id is {state.server_id}, and this one's is {here}")
+        raise ArchiveOfAnotherServer(root, "another server", f"its id is {state.server_id}, but this one's is {here}")
 
 
 def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, head: Position) -> None:
@@ -32,7 +32,7 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
     cut = state.topics.get(topic)
     if cut is None:
         return
-    name = f'another topic "{topic}", of another server, or deleted and made anew'
+    name = f'another topic "{topic}", of another server, or deleted and recreated'
     if cut.epoch != head.epoch:
         raise ArchiveOfAnotherServer(root, name, f"epoch {cut.epoch}, and this one has {head.epoch}")
     if cut.to_seq > head.seq:

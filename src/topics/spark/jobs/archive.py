@@ -1,8 +1,8 @@
 """`archive`: topics as a Delta table, incremental and exactly once.
 
 A round reads what came since the last commit with the `topics` source, writes it as files, reads them back, accounts
-for every seq (record, lost or deleted) and commits the files (`archive.table`). Where the next round begins is in the
-table and nowhere else: nothing is archived twice, and nothing is left out.
+for every seq (record, lost or deleted) and commits the files (`archive.table`). Only the table says where the next
+round begins, so nothing is archived twice or left out.
 """
 
 import threading
@@ -47,22 +47,22 @@ FILE_MB_DEFAULT = 256
 FILE_RECORDS_MIN, FILE_RECORDS_MAX = 1_000, 5_000_000
 RECORD_BYTES_GUESS = 256
 WAVES = 2
-"""Files a core writes in one round: enough to keep all of them busy, few enough to commit often."""
+"""Files each core writes in one round: enough to keep all cores busy, few enough to commit often."""
 
 
 class SeqsUnaccounted(PipelineError):
-    """The rows that were read do not add up to the range that was asked for, so nothing was committed. Run it again; if
-    it fails again, `topics pipeline audit` says where."""
+    """The rows read do not add up to the range asked for, so nothing was committed. Run it again; if it fails again,
+    `topics pipeline audit` says where."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f'topic "{topic}": {reason}; nothing was committed, run again')
 
 
 class TopicChanged(PipelineError):
-    """The topic was deleted or made again while it was being archived. Run it again to archive what is there now."""
+    """The topic was deleted or recreated while it was being archived. Run it again to archive what is there now."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f'topic "{topic}" was deleted or made anew while it was read; nothing was committed')
+        super().__init__(f'topic "{topic}" was deleted or recreated while it was read; nothing was committed')
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ArchiveSpec:
     interval_s: float = 5.0
     file_mb: int = FILE_MB_DEFAULT
     round_records: int | None = None
-    """Records of a round at most; what suits the number of cores if not given."""
+    """The most records in a round; by default, as many as suit the number of cores."""
 
 
 class ArchivedTopic(Struct, frozen=True):
@@ -107,7 +107,7 @@ class ArchiveSummary(Struct, frozen=True):
 
 
 Stop = Callable[[float], bool]
-"""Waits so many seconds; True when `follow` is to end."""
+"""Waits so many seconds, and returns True when `follow` is to end."""
 
 
 def archive(
@@ -129,7 +129,7 @@ def archive(
 
 
 def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
-    """What the `topics` source is asked for. The key is an option: Spark does not print those."""
+    """The options of the `topics` source. The key is among them: Spark does not print options."""
     options = dict(more)
     match spec.origin:
         case Server(url, api_key):
@@ -209,7 +209,7 @@ class _Run:
         return heads
 
     def _require_archive(self) -> None:
-        """The archive is there, whole, and has the columns asked for."""
+        """Checks that the archive is there and whole, and has the columns asked for."""
         schema = self._spec.schema
         if not self._store.exists:
             payloads = sample(self._log, limits.ARCHIVE_INFERRED_RECORDS_MAX) if schema == INFER else ()
@@ -247,7 +247,7 @@ class _Run:
         return offsets.ranges_between(start, end)
 
     def _round(self, target: Mapping[str, Position]) -> bool:
-        """One commit; False when there is nothing to do."""
+        """Makes one commit. Returns False if there was nothing to do."""
         if not self._waiting(target, None):
             return False
         file_records = min(self._records_of_file(piece) for piece in self._waiting(target, None))
@@ -285,11 +285,11 @@ class _Run:
         return RECORD_BYTES_GUESS
 
     def _write(self, ranges: Sequence[SeqRange], round_dir: str, file_records: int) -> list[ArchivedLoss]:
-        """Writes the records as files; returns what was lost among them."""
+        """Writes the records as files and returns the losses among them."""
         columns = self._store.state.columns
         seen = Observation("archive")
         gap = F.struct("topic", "gap_from", "gap_to", "reason")
-        # Files may be smaller than asked for, rather than a core be idle; `compact` merges them.
+        # Better files smaller than asked for than an idle core: `compact` merges them.
         wanted = sum(piece.size for piece in ranges) // limits.SPARK_TASK_RECORDS
         tasks = max(1, min(wanted, self._spark.sparkContext.defaultParallelism))
         source = self._source(ranges, maxRecordsPerPartition=str(file_records), minPartitions=str(tasks)).observe(
@@ -300,7 +300,7 @@ class _Run:
         frame = typed.select("topic", date_of(F.col("ts")).alias("date"), *file_schema(columns).names)
         try:
             archive_files.write_round(frame, round_dir)
-        except Exception as error:  # Spark says what went wrong only in the text of its errors
+        except Exception as error:  # only the text of Spark's errors says what went wrong
             unfit = unfit_of(error, columns)
             if unfit is not None:
                 raise unfit from None
@@ -314,7 +314,7 @@ class _Run:
         return merged_losses(found)
 
     def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
-        """What the round adds of a topic, once every seq is accounted for."""
+        """What the round adds of a topic. Raises `SeqsUnaccounted` unless every seq is accounted for."""
         files = [entry for entry in written if entry.file.topic == piece.topic]
         at = piece.start
         for entry in files:
@@ -323,7 +323,7 @@ class _Run:
                 raise SeqsUnaccounted(piece.topic, f"seqs {file.first_seq} to {file.last_seq} came twice")
             at = file.last_seq
         if at > piece.end:
-            raise SeqsUnaccounted(piece.topic, f"seq {at} came where {piece.end} was to be the last")
+            raise SeqsUnaccounted(piece.topic, f"seq {at} came, but {piece.end} should be the last")
         records = sum(entry.file.count for entry in files)
         lost = lost_seqs(loss for loss in losses if loss.topic == piece.topic)
         deleted = piece.size - records - lost
@@ -368,9 +368,9 @@ def check_spec(spec: ArchiveSpec) -> None:
     """Checks what needs no Spark. Raises `InvalidOption`, `TopicNotFound`, and whatever opening the archive or reading
     the origin raises."""
     if bool(spec.topics) == (spec.prefix is not None):
-        raise InvalidOption("topics", "name topics or a prefix, not both and not none")
+        raise InvalidOption("topics", "name either topics or a prefix")
     if spec.file_mb < 1 or spec.interval_s <= 0 or (spec.round_records or 1) < 1:
-        raise InvalidOption("file_mb", "sizes, intervals and rounds are greater than 0")
+        raise InvalidOption("file_mb", "sizes, intervals and rounds must be greater than 0")
     if spec.schema and spec.schema not in WORDS:
         require_types(spec.schema)
     require_writable(spec.directory, "to")

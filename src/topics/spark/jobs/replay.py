@@ -1,9 +1,9 @@
-"""`replay`: records of an archive into a topic, in their order, each at most once.
+"""`replay`: appends records of an archive to a topic, in their order, each at most once.
 
-A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself says what
-it has already: a job that was killed, is run again, or overlaps another one's range appends only what is missing. There
-is one writer, because a topic has one order; while a request is on its way, the next one is made. What it holds in
-memory is bounded by rows and bytes, however large the files are. Spark finds out what is there already.
+A replayed record's `meta` says where it comes from: archive, topic, seq and time. So the target itself says what it has
+already: a job that was killed, runs again, or overlaps another one's range appends only what is missing. Spark finds
+out what is there. There is one writer, because a topic has one order; while one request is under way, the next one is
+built. Memory is bounded by rows and bytes, however large the files are.
 """
 
 import threading
@@ -41,13 +41,12 @@ from topics.storage.fs import RealDisk
 
 ARCHIVE, TOPIC, SEQ, TS = "replay_archive", "replay_topic", "replay_seq", "replay_ts"
 LOOK_SEQS = 1_000_000
-"""Seqs of which it is asked at once whether they are there already: eight megabytes on the driver."""
+"""How many seqs of the target the driver looks up at once: eight megabytes."""
 ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
 
 
 class ReplayInUse(PipelineError):
-    """Another replay of the same topic into the same target is running, and the two would mix. Wait for it, or stop
-    it."""
+    """Another replay of the topic into the same target is running, and the two would mix. Wait for it, or stop it."""
 
     def __init__(self, topic: str, into: str, holder: str) -> None:
         by = f" by process {holder}" if holder else ""
@@ -56,8 +55,8 @@ class ReplayInUse(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """`topic` may be left out when the archive has one. Seqs are inclusive; times are ms, the end exclusive. `speed`:
-    how many times faster than it happened; None means as fast as possible."""
+    """`topic` may be left out if the archive has only one. Seqs are inclusive; times are in ms, and `to_ts` is
+    exclusive. `speed`: how many times faster than in real life; None is as fast as possible."""
 
     directory: str
     server: Server
@@ -77,10 +76,10 @@ class ReplaySummary(Struct, frozen=True):
     into: str
     selected: int
     present: int
-    """Of the selected, those the target had already."""
+    """How many of the selected records the target had already."""
     appended: int
     first_seq: int | None
-    """Where the appended begin in the target."""
+    """The first seq of the appended records in the target."""
     last_seq: int | None
     elapsed_ms: int
 
@@ -115,7 +114,7 @@ def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
     if spec.speed is not None and spec.speed <= 0:
         raise InvalidOption("speed", "must be greater than 0; leave it out for as fast as it goes")
     if spec.from_seq < 1:
-        raise InvalidOption("from_seq", f"is the first seq to replay, and seqs begin at 1; {spec.from_seq} is none")
+        raise InvalidOption("from_seq", f"is the first seq to replay; seqs begin at 1, so {spec.from_seq} is not one")
     if spec.to_seq is not None and spec.to_seq < spec.from_seq:
         raise InvalidOption("to_seq", "is before from_seq")
     if spec.from_ts is not None and spec.to_ts is not None and spec.to_ts <= spec.from_ts:
@@ -155,7 +154,7 @@ class _Run:
         self._selected = 0
         self._appended = 0
         self._looked_seq = 0
-        """The head of the target when it was looked at for what it has."""
+        """The head of the target when its content was read."""
         self._first_seq: int | None = None
         self._last_seq: int | None = None
         self._began: tuple[int, int] | None = None
@@ -197,7 +196,7 @@ class _Run:
         ]
 
     def _span(self, file: ArchivedFile) -> int:
-        """Its seqs that are asked for."""
+        """How many of the file's seqs are asked for."""
         spec = self._spec
         last = file.last_seq if spec.to_seq is None else min(file.last_seq, spec.to_seq)
         return last - max(file.first_seq, spec.from_seq) + 1
@@ -217,7 +216,7 @@ class _Run:
         target = self._spark.read.format("topics").options(**options).load()
         mine = (F.col("meta")[ARCHIVE] == self._state.archive_id) & (F.col("meta")[TOPIC] == self._topic)
         found = target.where(mine).select(F.col("meta")[SEQ].cast("bigint").alias("seq")).distinct()
-        # Read once: whatever is appended from now on is ours.
+        # Read once: only this job appends from now on.
         return found.localCheckpoint()
 
     def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
@@ -254,8 +253,8 @@ class _Run:
         return batch
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator["_Row"]:
-        """The records with their origin. A record that was replayed before keeps only the newest one. Hot: about 1 µs a
-        row, where a record has no `meta` of its own."""
+        """The records with their origin, which replaces that of an earlier replay. Hot: about 1 µs a row for records
+        without `meta`."""
         own = {ARCHIVE: self._state.archive_id, TOPIC: self._topic}
         only_own = b'%b,"replay_seq":"%%d","replay_ts":"%%d"}' % json.encode(own)[:-1].replace(b"%", b"%%")
         columns = (batch.column(name).to_pylist() for name in ("seq", "ts", "node", "tag", "meta"))
@@ -268,7 +267,7 @@ class _Run:
             yield seq, ts, NewRecord(Raw(data), tag, node, meta)
 
     def _append(self, client: Client, sender: ThreadPoolExecutor, part: list["_Row"]) -> None:
-        """Sends it when the part before is written; returns without waiting for this one."""
+        """Sends the part once the one before is written, and does not wait for it."""
         if not part:
             return
         # A request of a killed job may still be on its way: the same part has the same key.
@@ -299,11 +298,11 @@ class _Run:
 
 
 _Row = tuple[int, int, NewRecord]
-"""Seq and time in the archive, and the record to append."""
+"""The seq and time in the archive, and the record to append."""
 
 
 class _Chunk:
-    """Gathers what fits into one write; with a speed, what happened at one time."""
+    """Gathers the rows of one write; with a speed, only rows of one time."""
 
     def __init__(self, timed: bool) -> None:
         self._timed = timed
@@ -311,7 +310,7 @@ class _Chunk:
         self._size_bytes = 0
 
     def add(self, row: _Row) -> list[_Row] | None:
-        """What is to be written before this row."""
+        """Adds the row. Returns the full write before it, if there is one."""
         size_bytes = record_size_bytes(row[2])
         rows = self._rows
         is_full = rows and (
@@ -330,7 +329,7 @@ class _Chunk:
 
 
 class _Present:
-    """Which seqs the target has, asked for by `LOOK_SEQS`."""
+    """Which seqs the target has, looked up `LOOK_SEQS` at a time."""
 
     def __init__(self, found: DataFrame | None) -> None:
         self._found = found
@@ -338,7 +337,7 @@ class _Present:
         self._seqs: NDArray[np.int64] = np.empty(0, np.int64)
 
     def among(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`seqs` ascend, within a call and from call to call."""
+        """Whether the target has each of `seqs`, which must ascend within a call and from call to call."""
         if self._found is None:
             return np.zeros(len(seqs), bool)
         if seqs[-1] > self._to_seq:

@@ -1,4 +1,4 @@
-"""The frames of a roll-up: which records, as which events, in which windows."""
+"""The DataFrames of a roll-up: which records it reads, as which events, in which windows."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,7 @@ PARSED = "_parsed"
 
 
 def stream_options(spark: SparkSession, spec: RollupSpec) -> dict[str, str]:
-    """From the very first seq on, so that what is lost before the oldest record is counted, too."""
+    """Reads from seq 1, so that what was lost before the oldest record is counted, too."""
     return _options(spec, 1) | {
         "maxOffsetsPerTrigger": str(spec.batch_records_max),
         "minPartitions": str(spark.sparkContext.defaultParallelism),
@@ -40,9 +40,9 @@ def _options(spec: RollupSpec, first: int) -> dict[str, str]:
 
 
 def events(rows: DataFrame, spec: RollupSpec) -> DataFrame:
-    """The columns `time`, one for each `by`, and one for each path that is aggregated; of rows as `SOURCE` has them."""
+    """Rows with the columns of `SOURCE` become `time`, one column for each `by`, and one for each aggregated path."""
     fields = _fields(spec)
-    # A column of its own: Spark would parse the payload again for each field that is taken out of it.
+    # A separate column: Spark would parse the payload again for each field taken out of it.
     parsed = rows.withColumn(PARSED, sf.from_json("data", _texts(fields.values()))) if fields else rows
 
     def text_of(path: str) -> Column:
@@ -64,8 +64,8 @@ def events(rows: DataFrame, spec: RollupSpec) -> DataFrame:
 
 
 def _fields(spec: RollupSpec) -> dict[str, str]:
-    """The names of those paths that are fields of the payload itself: one pass over it finds them all, in the time
-    `get_json_object` takes for one. Spark's columns do not tell upper from lower case, so `a` and `A` go the long
+    """The paths that are fields of the payload itself, and the fields' names. One pass over the payload finds all of
+    them in the time `get_json_object` takes for one. Spark's columns ignore case, so `a` and `A` together go the long
     way."""
     paths = {*spec.by, *aggregated_paths(spec), *([spec.time] if spec.time is not None else [])}
     named = {path: steps[0] for path in sorted(paths) if len(steps := steps_of(path)) == 1}
@@ -101,7 +101,7 @@ def results(rows: DataFrame, spec: RollupSpec) -> DataFrame:
 
 
 def aggregated_paths(spec: RollupSpec) -> list[str]:
-    """In the same order as the counts of their values that were not numbers."""
+    """The paths that aggregates need. The counts of values that were not numbers have the same order."""
     return sorted({aggregate.path for aggregate in spec.aggregates if aggregate.path is not None})
 
 
