@@ -9,7 +9,7 @@ OK = b"HTTP/1.1 200 "
 
 
 class EventStreamReader:
-    """Events come out without the empty line that ends them, however the bytes are split."""
+    """Finds the events, however the bytes are split, and returns each without the empty line that ends it."""
 
     __slots__ = ("_head_seen", "_text", "_unread")
 

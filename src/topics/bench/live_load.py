@@ -1,8 +1,7 @@
 """The load of live delivery: all writers and all receivers, in one process.
 
-A writer puts the time into the record, and a receiver takes the difference: both use one clock, and the measurement
-ends when the record has been found in the bytes that arrived. Writes keep to their schedule whether or not deliveries
-keep up.
+A writer puts the time into the record, and a receiver takes the difference on the same clock, once it has found the
+record in the bytes that arrived. Writes keep to their schedule whether or not deliveries keep up.
 """
 
 import asyncio
@@ -34,12 +33,12 @@ sent_times = re.compile(rb'"t":(\d+)').findall
 
 
 class Deliveries:
-    """What all receivers share: the latencies of the records sent since counting began."""
+    """What all receivers share: the latencies of records sent since counting began."""
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
         self.latencies_ns = array("Q")
-        self.counted_from_ns: float = math.inf  # what is sent before is not counted
+        self.counted_from_ns: float = math.inf  # records sent earlier are not counted
         self.last_ns = 0
         self.live = 0  # receivers that have caught up
 
@@ -62,7 +61,7 @@ class Deliveries:
 
 
 class Schedule:
-    """Calls `send` at a fixed rate, with the number of each thing to send when it is due."""
+    """Calls `send` at a fixed rate, each time with the next number."""
 
     def __init__(self, clock: Clock, per_s: float, send: Callable[[int], None]) -> None:
         self._now_ns = clock.monotonic_ns
@@ -71,7 +70,7 @@ class Schedule:
         self._next = 0
 
     async def run(self, seconds: float) -> int:
-        """Sends for that long, and returns how many were sent. Numbers continue from the last run."""
+        """Calls `send` for `seconds` and returns how often. Numbers continue from the last run."""
         first = self._next
         start_ns = self._now_ns()
         count = max(round(seconds * 1e9 / self._interval_ns), 1)
@@ -85,7 +84,7 @@ class Schedule:
 
 
 class LiveLoad:
-    """Something is sent at a fixed rate, and each must reach a number of receivers."""
+    """Sends records at a fixed rate, each of which must reach a number of receivers."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class LiveLoad:
             raise BenchError(f"only {self._deliveries.live} of {self._receivers} receivers became live: {lost}")
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Sends for that long, and waits for what is in flight: the time ends with the last delivery."""
+        """Sends for `seconds` and waits for what is in flight: the time ends with the last delivery."""
         deliveries = self._deliveries
         deliveries.begin()
         start_ns = self._clock.monotonic_ns()
@@ -149,7 +148,7 @@ class Fanout(LiveLoad):
         self.clients = [*watchers, *self._writers]
 
     def _write(self, number: int) -> None:
-        # One that is free, so that a write waiting for its sync delays no other.
+        # A free connection, so that a write waiting for its sync delays no other.
         writer = next((each for each in self._writers if each.ready.is_set()), None)
         if writer is None:
             self._late += 1
@@ -200,7 +199,7 @@ class Media(LiveLoad):
 def delivery_counts(
     latencies_ns: "array[int]", sent: int, expected: int, elapsed_ns: int, problems: Sequence[str]
 ) -> Counts:
-    """Requests count what was sent, records what was delivered; every missing delivery is an error."""
+    """Requests are what was sent, records what was delivered; every missing delivery is an error."""
     missing = max(expected - len(latencies_ns), 0)
     first_error = f"{missing} of {expected} deliveries did not come" if missing else None
     return Counts(

@@ -99,7 +99,7 @@ def choice(given: Given, name: str, kind: type[E], default: D) -> E | D:
     try:
         return kind(text.lower())
     except ValueError:
-        raise InvalidOption(name, f"{text!r} is none of {', '.join(kind)}") from None
+        raise InvalidOption(name, f"{text!r} is not one of {', '.join(kind)}") from None
 
 
 def duration_ms(given: Given, name: str, default: int) -> int:

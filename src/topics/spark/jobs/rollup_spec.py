@@ -122,7 +122,7 @@ def aggregates_of(text: str) -> tuple[Aggregate, ...]:
             found.append(Aggregate(f"{word}_{field_name(inside)}", Function(word), inside))
         else:
             raise InvalidOption(
-                "agg", f"{part.strip()!r} is none of count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH"
+                "agg", f"{part.strip()!r} is not one of count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH"
             )
     return tuple(found)
 
