@@ -87,8 +87,8 @@ def assemble_core(
     segments_open_max: int = limits.SEGMENTS_OPEN_MAX,
     new_id: Callable[[], str] = lambda: uuid4().hex,
 ) -> Core:
-    """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand.
-    `new_id` is asked once, for a new directory."""
+    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` at the end of that thread's turn.
+    `new_id` is called once, for a new directory."""
     journal = DiskJournal(Commit, deliver, at_turn_end)
     engine = Engine(
         clock,
@@ -123,8 +123,8 @@ def assemble_core(
 
 
 def _for_records(unsealed_bytes_max: int) -> int:
-    """The part of the budget that records may take. What else is in memory because of them (files being written, what
-    the allocator has no use for yet) does not grow with the budget: a small one is for records alone."""
+    """The part of the budget that records may take. The other memory that writing takes (files being written, what the
+    allocator keeps) does not grow with the budget, so a small budget is for records alone."""
     spare_bytes = limits.UNSEALED_SPARE_BYTES
     return unsealed_bytes_max - spare_bytes if unsealed_bytes_max >= 4 * spare_bytes else unsealed_bytes_max
 
@@ -138,7 +138,7 @@ def assemble(
     call_later: CallLater,
     descriptors: Descriptors = ENOUGH,
 ) -> Server:
-    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` when that is done with what is at hand,
+    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` at the end of that thread's turn,
     `call_later` after a while."""
     engine, _, store = assemble_core(
         settings, clock, disk, deliver, at_turn_end, segments_open_max=descriptors.segments_open_max

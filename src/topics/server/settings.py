@@ -120,7 +120,7 @@ class _Environment:
         return "in the settings file, " + _VARIABLE.sub(lambda name: name[1].lower(), message)
 
     def unknown(self) -> list[str]:
-        """A sentence for each variable that looks like a setting and is none."""
+        """A sentence for each variable that looks like a setting but is not one."""
         known = [name.removeprefix("TOPICS_") for name in sorted(self._known)]
         return [
             f"{name} is not a setting: it does nothing." + (f" Did you mean TOPICS_{meant}?" if meant else "")

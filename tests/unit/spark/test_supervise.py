@@ -142,7 +142,7 @@ def test_reports_are_events_that_status_shows_and_audits_are_told_a_topic_each(
     with running_server() as server:
         monkeypatch.setenv("TOPICS_URL", server.url)
         assert main(["pipeline", "status"]) == 0
-        assert "no pipeline has told of itself" in capsys.readouterr().out
+        assert "no pipeline has reported yet" in capsys.readouterr().out
         reports = TopicReports(Server(server.url, None), said.append)
         request.addfinalizer(reports.close)
         reports.begin()
