@@ -234,8 +234,8 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("POST", "/v0/topics/{topic}/nack"): Text(
         "Queues",
-        "Gives jobs back for another try, after `delay_ms` if given. A job's last try (`max_deliveries`) makes it a dead "
-        "letter.",
+        "Gives jobs back for another try, after `delay_ms` if given. After `max_deliveries` tries a job "
+        "becomes a dead letter.",
         f"{_JOBS}/nack",
         {"node": "worker-1", "seqs": [1], "delay_ms": 1000},
     ),
