@@ -33,7 +33,7 @@ class DirectoryOfAnother(PipelineError):
     """The directory holds something other than the results of this roll-up. Name another one."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is not empty and belongs to no or another roll-up; name another directory", path=path)
+        super().__init__(f"{path} has other files than the results of this roll-up; name another directory", path=path)
 
 
 def query_id(checkpoint: str) -> str:
