@@ -216,7 +216,7 @@ def test_results_in_a_directory_replace_themselves(
     assert sorted(spark.read.parquet(str(target)).select("window_start", "k", "count").collect()) == before
     assert [row["count"] for row in before] == [10] * 5
 
-    with pytest.raises(Exception, match="not of this roll-up"):
+    with pytest.raises(Exception, match="other files than the results of this roll-up"):
         run(spark, replace(spec, checkpoint=str(tmp_path / "other")))
     assert DirectoryOfAnother.__doc__
 
