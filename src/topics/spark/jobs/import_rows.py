@@ -189,7 +189,7 @@ def _text(content: dict[str, Raw], path: str | None) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
-        raise BadRow(f"has an object or a list as {path}; it must be text or a number")
+        raise BadRow(f"has an object or a list at {path}; it must be text or a number")
     return bytes(found).decode()
 
 
