@@ -5,7 +5,6 @@ A handler's method has its route above it, as a decorator; `api/routes.py` makes
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field, structs
 
@@ -145,7 +144,11 @@ class RouteTable:
 
 
 def _decode_name(raw: bytes) -> str:
+    if _PERCENT in raw:
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - with the first of these, which are rare
+
+        raw = unquote_to_bytes(raw)
     try:
-        return (unquote_to_bytes(raw) if _PERCENT in raw else raw).decode()
+        return raw.decode()
     except UnicodeDecodeError:
         raise InvalidRequest.in_field("topic", "the name in the path is not valid UTF-8") from None

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 from collections.abc import Mapping, MutableMapping
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -88,8 +87,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        if self.host == "localhost":
+        if self.host in ("localhost", "127.0.0.1"):
             return True
+        from ipaddress import ip_address  # noqa: PLC0415 - most servers never need it
+
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
