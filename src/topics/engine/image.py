@@ -6,7 +6,7 @@ Whatever a topic remembers beyond its records is written and read here, side by 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from topics.engine.block import AnyBlock, Block
+from topics.engine.block import AnyBlock, Block, Unread
 from topics.engine.lease_queue import Lease, LeaseQueue
 from topics.engine.topic import Router, Topic
 from topics.engine.topic_log import TopicLog
@@ -135,6 +135,7 @@ def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
 
 
 def columns_from(block: Block, start: int) -> Columns:
+    block, start = block.place_of(start)
     return Columns(
         block.fragments[start:],
         block.timestamps[start:],
@@ -146,6 +147,7 @@ def columns_from(block: Block, start: int) -> Columns:
 
 def stored_bytes(block: Block, start: int) -> int:
     """What the records from `start` on take in a file, where a dead one keeps nothing but its place."""
+    block, start = block.place_of(start)
     sizes = block.sizes
     if block.live_count == len(block):
         return sum(sizes[start:]) if start or len(sizes) > 1 else sizes[0]
@@ -196,7 +198,7 @@ def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
 def unread_tail(segment: SegmentImage, read: Callable[[], Block]) -> Block:
     """The block of a segment that is not sealed yet, its records still to be read: by `load_tail`, once somebody wants
     one. As the image has it, the block that is read has the same counts."""
-    block = Block(segment.first_seq, read)
+    block = Block(segment.first_seq, Unread(segment.count, segment.first_ts, segment.last_ts, read))
     block.live_count, block.live_bytes = segment.live_count, segment.live_bytes
     block.written_bytes = segment.data_bytes
     block.flushed_count, block.flushed_bytes = segment.count, segment.data_bytes

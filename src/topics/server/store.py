@@ -374,9 +374,7 @@ class Store:
         if segment.sealed:
             return stored_block(self._segments, image, segment, cold=segment.cold)
         tail = find_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
-        if segment.data_bytes < limits.SMALL_TAIL_BYTES:
-            return unread_tail(segment, partial(_read_block, tail))
-        return _read_block(tail)
+        return unread_tail(segment, partial(_read_block, tail))
 
 
 def _read_block(found: StoredTail) -> Block:
