@@ -147,9 +147,22 @@ class Unread:
         """All of them as a block of their own. Reads only what does not change as long as the block takes no more, so
         another thread may call it then."""
         block = self.read()
-        if self.added is not None:
-            block.append_all(self.added)
+        if (added := self.added) is not None:
+            block.fragments += added.fragments
+            block.nodes += added.nodes
+            block.tags += added.tags
+            block.sizes.extend(added.sizes)
+            block.meta_at.extend(added.meta_at)
+            block.timestamps.extend(added.timestamps)
+            block.has_meta = block.has_meta or added.has_meta
+            block.has_tags = block.has_tags or added.has_tags
         return block
+
+    def taking(self, first_seq: int) -> "Block":
+        """The block that records go into which are added to these; these begin with `first_seq`."""
+        if self.added is None:
+            self.added = Block(first_seq + self.count)
+        return self.added
 
 
 class Block:
@@ -273,7 +286,7 @@ class Block:
         self.live_bytes += batch.total_bytes
         self.written_bytes += batch.total_bytes
         if self.unread is not None:
-            self._added().extend(batch, timestamps)
+            self.unread.taking(self.first_seq).extend(batch, timestamps)
             return
         self.fragments += batch.fragments
         self.nodes += batch.nodes
@@ -292,7 +305,7 @@ class Block:
         self.live_bytes += size
         self.written_bytes += size
         if self.unread is not None:
-            self._added().add(fragment, size, node, tag, timestamp)
+            self.unread.taking(self.first_seq).add(fragment, size, node, tag, timestamp)
             return
         self.fragments.append(fragment)
         if tag is not None:
@@ -302,34 +315,6 @@ class Block:
         self.nodes.append(node)
         self.tags.append(tag)
         self.meta_at.append(0)
-
-    def _added(self) -> "Block":
-        """The block that the records of an unread one go into."""
-        unread = self.unread
-        assert unread is not None
-        if unread.added is None:
-            unread.added = Block(self.first_seq + unread.count)
-        return unread.added
-
-    def append_all(self, other: "Block") -> None:
-        """Adds the columns of a block that follows this one. The counts are for who asks."""
-        self.fragments += other.fragments
-        self.nodes += other.nodes
-        self.tags += other.tags
-        self.sizes.extend(other.sizes)
-        self.meta_at.extend(other.meta_at)
-        self.timestamps.extend(other.timestamps)
-        self.has_meta = self.has_meta or other.has_meta
-        self.has_tags = self.has_tags or other.has_tags
-
-    def place_of(self, start: int) -> "tuple[Block, int]":
-        """Where the records from position `start` on are: the block whose columns have them, and the position there.
-        It has this one read only if some of them are unread."""
-        unread = self.unread
-        if unread is None or start < unread.count:
-            return self, start
-        added = Block(self.first_seq + unread.count) if unread.added is None else unread.added
-        return added, start - unread.count
 
     def kill(self, position: int, *, deleted: bool) -> int:
         if deleted and position < self.flushed_count:

@@ -134,8 +134,18 @@ def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
     )
 
 
+def _place_of(block: Block, start: int) -> tuple[Block, int]:
+    """Where the records from position `start` on are: the block whose columns have them, and the position there. The
+    block is read only if some of them are unread."""
+    unread = block.unread
+    if unread is None or start < unread.count:
+        return block, start
+    added = Block(block.first_seq + unread.count) if unread.added is None else unread.added
+    return added, start - unread.count
+
+
 def columns_from(block: Block, start: int) -> Columns:
-    block, start = block.place_of(start)
+    block, start = _place_of(block, start)
     return Columns(
         block.fragments[start:],
         block.timestamps[start:],
@@ -147,7 +157,7 @@ def columns_from(block: Block, start: int) -> Columns:
 
 def stored_bytes(block: Block, start: int) -> int:
     """What the records from `start` on take in a file, where a dead one keeps nothing but its place."""
-    block, start = block.place_of(start)
+    block, start = _place_of(block, start)
     sizes = block.sizes
     if block.live_count == len(block):
         return sum(sizes[start:]) if start or len(sizes) > 1 else sizes[0]
