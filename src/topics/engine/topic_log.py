@@ -91,7 +91,7 @@ class TopicLog:
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = timestamps[-1]
-        held = len(block)
+        held = self.head_seq - block.first_seq + 1
         return held == count or held >= self._block_events_max or block.written_bytes >= limits.SMALL_TAIL_BYTES
 
     def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
@@ -102,7 +102,7 @@ class TopicLog:
         self.count += 1
         self.bytes += size
         self.last_ts = timestamp
-        held = len(block)
+        held = self.head_seq - block.first_seq + 1  # what len(block) says, without the call
         return (
             held == 1
             or held >= self._block_events_max
@@ -114,7 +114,7 @@ class TopicLog:
         blocks = self.blocks
         block = blocks[-1] if blocks else None
         if isinstance(block, Block) and not block.closed and block.written_bytes < self._block_bytes_max:
-            count = len(block)
+            count = len(block) if block.unread else len(block.fragments)
             if count < self._block_events_max and block.first_seq + count > self.head_seq:
                 return block
         # Sealed, full, or before a lost range.
