@@ -123,7 +123,10 @@ class DiskJournal(Generic[T]):
 
     def require_room(self, size: int) -> None:
         self.spare_bytes -= size * limits.ROOM_PER_BYTE_TAKEN
-        if self.spare_bytes < 0 or any(shard.no_room is not None for shard in self._shards):
+        short = self.spare_bytes < 0
+        for shard in self._shards:
+            short = short or shard.no_room is not None
+        if short:
             trouble = self.trouble()
             if trouble is not None:
                 raise trouble.with_traceback(None)
@@ -156,7 +159,8 @@ class DiskJournal(Generic[T]):
 
     def _shard_of(self, operations: Sequence[Operation]) -> CommitThread[T]:
         for each in operations:
-            if isinstance(each, Moved) or (isinstance(each, TopicCreated) and each.exchange):
+            kind = type(each)
+            if kind is Moved or (kind is TopicCreated and each.exchange):  # type: ignore[union-attr]
                 self._shard_by_topic[each.topic_id] = self._shards[0]
         last = operations[-1]
         topic_id = last.topic_ids[0] if isinstance(last, ClockReached) else last.topic_id

@@ -268,7 +268,10 @@ def _topics(body: memoryview, body_at: int) -> Iterator[FoundTopic]:
     while at < len(body):
         topic_id, image_len, tail_count = _TOPIC.unpack_from(body, at)
         at += _TOPIC.size
-        heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
+        if tail_count == 1:  # nearly all: a third faster than the general way
+            heads = [_TAIL.unpack_from(body, at)]
+        else:
+            heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
         at += tail_count * _TAIL.size
         image = Place(body_at + at, image_len)
         at += image_len
