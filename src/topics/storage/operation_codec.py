@@ -17,14 +17,12 @@ from topics.model.payload import SEPARATOR, are_data_only, join_payload, split_p
 from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, plain_fragments, render_fragment
 from topics.storage.frame import (
     BATCH_CONTINUES,
-    DURABLE,
     HAS_NODE,
     HAS_TAG,
     FrameKind,
     Record,
     append_frames,
     control_frame,
-    single_frames,
 )
 from topics.storage.wal_reader import Frame
 
@@ -78,14 +76,11 @@ def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
 def _append_frames(appended: Appended, *, durable: bool) -> list[bytes]:
     """The frames of one write. Once per write."""
     batch = appended.batch
-    key = appended.writes[-1].key
-    if len(batch.payloads) == 1 and key is None:
-        record = (appended.topic_id, appended.first_seq, appended.ts, batch.nodes[0], batch.tags[0], batch.payloads[0])
-        return [single_frames([record], base_flags=DURABLE if durable else 0)]
     records: list[Record] = [
         (None if node is None else node.encode(), None if tag is None else tag.encode(), bytes(payload))
         for node, tag, payload in zip(batch.nodes, batch.tags, batch.payloads, strict=True)
     ]
+    key = appended.writes[-1].key
     if key is not None:
         node, tag, payload = records[-1]
         data, meta, _ = split_payload(payload)
