@@ -146,9 +146,13 @@ class _Merged:
         self.tails: dict[tuple[int, int], list[TailPiece]] = {}
 
     def add(self, file: SnapshotFile) -> None:
-        """Hot: once for each topic of each file at a start, most of them seen for the first time."""
+        """Takes the topics out of the file's list: a fold of 100 000 held 95 MiB when it kept both, so 72. Hot: once
+        for each topic of each file at a start, most of them seen for the first time."""
         images, tails, tails_of = self._images, self.tails, self._tails_of
-        for topic_id, image, found in file.topics:
+        topics = file.topics
+        topics.reverse()
+        while topics:
+            topic_id, image, found = topics.pop()
             images[topic_id] = (file, image)
             before = tails_of.pop(topic_id, None)
             earlier = {first_seq: tails.pop((topic_id, first_seq)) for first_seq in before} if before else _NO_PIECES
