@@ -34,31 +34,59 @@ sent_times = re.compile(rb'"t":(\d+)').findall
 
 
 class Deliveries:
-    """What all receivers share: the latencies of the records sent since counting began."""
+    """What all receivers share: the latencies of the records sent since counting began.
+
+    What arrives is only noted with its time, and looked into when somebody asks: a generator that is slow to read would
+    be measured instead of the server.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
-        self.latencies_ns = array("Q")
-        self.counted_from_ns: float = math.inf  # what is sent before is not counted
-        self.last_ns = 0
-        self.live = 0  # receivers that have caught up
+        self._arrived: list[tuple[int, bytes]] = []
+        self._latencies_ns = array("Q")
+        self._counted_from_ns: float = math.inf  # what is sent before is not counted
+        self._last_ns = 0
+        self._live = 0
 
     def begin(self) -> None:
-        self.counted_from_ns = self._now_ns()
-        self.latencies_ns = array("Q")
+        self._look()
+        self._counted_from_ns = self._now_ns()
+        self._latencies_ns = array("Q")
 
     def take(self, text: bytes) -> None:
         """Hot: called for each event or message."""
-        times = sent_times(text)
-        if not times:
-            if b"caught-up" in text or b'"caught_up"' in text:
-                self.live += 1
-            return
-        self.last_ns = now_ns = self._now_ns()
-        for time in times:
-            sent_ns = int(time)
-            if sent_ns >= self.counted_from_ns:
-                self.latencies_ns.append(now_ns - sent_ns)
+        self._arrived.append((self._now_ns(), text))
+
+    @property
+    def latencies_ns(self) -> "array[int]":
+        self._look()
+        return self._latencies_ns
+
+    @property
+    def last_ns(self) -> int:
+        """When the last record came."""
+        self._look()
+        return self._last_ns
+
+    @property
+    def live(self) -> int:
+        """How many receivers have caught up."""
+        self._look()
+        return self._live
+
+    def _look(self) -> None:
+        """Looks into what has arrived."""
+        arrived, self._arrived = self._arrived, []
+        for now_ns, text in arrived:
+            times = sent_times(text)
+            if times:
+                self._last_ns = now_ns
+            elif b"caught-up" in text or b'"caught_up"' in text:
+                self._live += 1
+            for time in times:
+                sent_ns = int(time)
+                if sent_ns >= self._counted_from_ns:
+                    self._latencies_ns.append(now_ns - sent_ns)
 
 
 class Schedule:
