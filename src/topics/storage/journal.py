@@ -148,11 +148,12 @@ class DiskJournal(Generic[T]):
                 return None
         else:
             shard = self._shard_of(operations)
-        if isinstance(last, Appended) and last.batch.total_bytes > limits.ENCODED_BY_LOOP_BYTES_MAX:
-            count = len(operations) - 1 + len(last.timestamps)  # a frame each
-            return self._submit(shard, _LargeBatch(operations, last.batch.total_bytes, gated), count, gated=gated)
-        frames = encode(operations, durable=gated)
-        return self._submit(shard, b"".join(frames), len(frames), gated=gated)
+        count = len(operations)
+        if isinstance(last, Appended):
+            count += len(last.timestamps) - 1  # a frame for each record
+            if last.batch.total_bytes > limits.ENCODED_BY_LOOP_BYTES_MAX:
+                return self._submit(shard, _LargeBatch(operations, last.batch.total_bytes, gated), count, gated=gated)
+        return self._submit(shard, b"".join(encode(operations, durable=gated)), count, gated=gated)
 
     def _shard_of(self, operations: Sequence[Operation]) -> CommitThread[T]:
         for each in operations:
