@@ -251,9 +251,10 @@ class Block:
         if not self.has_tags:
             self.has_tags = batch.tags.count(None) < len(batch.tags)
 
-    def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
-        """One record without meta. Hot: most writes are one."""
-        self.fragments.append(fragment)  # first: it has the block read
+    def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> int:
+        """One record without meta. Returns how many there are now. Hot: most writes are one."""
+        fragments = self.fragments  # first: it has the block read
+        fragments.append(fragment)
         if tag is not None:
             self.has_tags = True
         self.timestamps.append(timestamp)
@@ -264,6 +265,7 @@ class Block:
         self.live_count += 1
         self.live_bytes += size
         self.written_bytes += size
+        return len(fragments)
 
     def kill(self, position: int, *, deleted: bool) -> int:
         if deleted and position < self.flushed_count:

@@ -97,12 +97,11 @@ class TopicLog:
     def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
         """`append` for one record without meta. Hot: of small records in a large block only every 64th is told."""
         block = self._block_for_next()
-        block.add(fragment, size, node, tag, timestamp)
+        held = block.add(fragment, size, node, tag, timestamp)
         self.head_seq += 1
         self.count += 1
         self.bytes += size
         self.last_ts = timestamp
-        held = len(block.fragments)
         return (
             held == 1
             or held >= self._block_events_max
