@@ -6,7 +6,7 @@ import pytest
 from engine_on_a_fake_clock import record
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from topics import limits
 from topics.engine import admission
@@ -160,13 +160,18 @@ def test_a_batch_is_admitted_by_columns_as_it_is_record_by_record(
     given_records: list[tuple[bytes, str | None]], node: str | None, last_has: str
 ) -> None:
     records = [record(data, tag=tag) for data, tag in given_records]
-    last = {"meta": {"meta": Raw(b'{"a":1}')}, "node": {"node": "own"}, "delay": {"delay_ms": 5}}.get(last_has, {})
-    records.append(structs.replace(record(b"0"), **last))
+    last = record(b"0")
+    if last_has == "meta":
+        last.meta = Raw(b'{"a":1}')
+    elif last_has == "node":
+        last.node = "own"
+    elif last_has == "delay":
+        last.delay_ms = 5
+    records.append(last)
     outcomes: list[object] = []
     for by_columns in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            if not by_columns:
-                patch.setattr(admission, "_admit_plain", lambda *_: None)
+            patch.setattr(admission, "_COLUMNS_MIN", 1 if by_columns else 100)
             try:
                 outcomes.append(admitted(*records, node=node, bounds=WriteLimits(record_bytes_max=40, tag_bytes_max=6)))
             except TopicsError as error:
