@@ -23,8 +23,8 @@ from topics.model.record import (
     render_fragment,
 )
 
-_COLUMNS_MIN = 16
-"""Fewer records are admitted sooner one by one: columns cost 4 µs whatever is in them."""
+_COLUMNS_MIN = 32
+"""Fewer records are admitted sooner one by one: 32 take 26 µs either way, 100 take 71 by columns and 78 one by one."""
 
 _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -113,7 +113,7 @@ def _admit_plain(
     records: list[NewRecord], default_node: str | None, first_seq: int, ts: int, bounds: WriteLimits
 ) -> Batch | None:
     """`admit` for what most batches are: no record has meta, a node of its own or a delay, and all tags are ASCII. None
-    where anything is out of the ordinary. Hot: column by column, 0.7 µs a record instead of 1.1."""
+    where anything is out of the ordinary. Hot: column by column."""
     for record in records:
         if record.meta is not UNSET or record.node is not None or record.delay_ms:
             return None

@@ -92,7 +92,7 @@ Frame = tuple[int, int, int, int, int, bytes, bytes, bytes, int]
 #
 # The two loops over records are written out, each for what it is given: one function called by both costs 10 to 13 % of
 # the 0.45 µs a record takes, and one loop over rows made for it 9 % (35 % for records with tags). Whole columns at a
-# time, each step in C, are no faster: what is made has left the processor's cache when it is joined.
+# time, each step in C, were not faster.
 
 _pack_body = Struct("<BBQQQHHI").pack
 _pack_length = Struct("<I").pack
