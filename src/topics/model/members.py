@@ -1,7 +1,7 @@
 """Members of an enum at the price of an attribute.
 
-Python 3.11 finds `Durability.DISK` with a call, 0.3 µs. A write of one record asks twice, one of a batch five times. From
-3.12 on a member is an attribute of its class; this makes it one before.
+Python 3.11 finds `Durability.DISK` with a call, 0.3 µs. A write of one record asks twice, one of a batch five times.
+From 3.12 on a member is an attribute of its class; this makes it one before.
 """
 
 from enum import Enum
