@@ -12,6 +12,8 @@ from topics.wire.arrow import meta_maps, meta_members
 
 RECORD_FIELDS = ("seq", "ts", "node", "tag", "data", "meta")
 ALL_FIELDS = frozenset(RECORD_FIELDS)
+PAYLOAD = "payload"
+"""What is asked for in place of `data` by who takes fields out of it and does not need its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class Columns:
     """Some records, ascending, in Arrow arrays of the same length, and seqs that are lost.
 
     `seq` and `ts` (ms since 1970) are int64; `node`, `tag`, `data` and `meta` strings, the last two JSON text, all but
-    `data` with nulls. A part that nobody asked for is all null.
+    `data` with nulls. A part that nobody asked for is all null. Who asked for `PAYLOAD` gets `data`, or, where they are
+    at hand, `served`: the records as the server sends them, joined by commas.
     """
 
     seq: pa.Array
@@ -29,6 +32,7 @@ class Columns:
     data: pa.Array
     meta: pa.Array
     gaps: tuple[Gap, ...] = ()
+    served: bytes | memoryview = b""
 
     def __len__(self) -> int:
         return len(self.seq)

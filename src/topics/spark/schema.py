@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from topics.spark.columns import RECORD_FIELDS, Columns
+from topics.spark.columns import PAYLOAD, RECORD_FIELDS, Columns
 from topics.spark.errors import InvalidColumns, InvalidOption, MalformedRecord
 from topics.spark.json_columns import PayloadColumn, PayloadParser, can_be_read
 from topics.spark.offsets import Gap
 from topics.spark.options import OnDataLoss, ParseMode, Parsing, ReadOptions, TableSchema
-from topics.wire.arrow import RECORD, TOMBSTONE
+from topics.wire.arrow import RECORD, TOMBSTONE, array_of, repeated
 
 TOPICS = StructType(
     [
@@ -107,8 +107,10 @@ class Table:
         """The parts of a record that have to be read."""
         sources = {column.source for column in self._columns if column.source is not None}
         parts = {_STORED_AS.get(source, source) for source in sources} & set(RECORD_FIELDS)
-        if self._payload or self._has_corrupt_column:
+        if self._has_corrupt_column or any(column.field is None for column in self._payload):
             parts.add("data")
+        if self._payload and "data" not in parts:
+            parts.add(PAYLOAD)
         return frozenset(parts if self._include_data else parts - {"data"})
 
     def _source(self, field: StructField, arrow: pa.DataType) -> str | None:
@@ -158,7 +160,7 @@ class Table:
         if self._payload:
             if self._parser is None:
                 self._parser = PayloadParser(self._payload, self._parsing.time_zone)
-            found = self._parser.parse(columns.data)
+            found = self._parser.parse(columns.data, columns.served)
             parsed = {column.name: array for column, array in zip(self._payload, found.columns, strict=True)}
             if found.problems:
                 columns, parsed = self._with_malformed(topic, columns, parsed, found.problems)
@@ -177,7 +179,7 @@ class Table:
         count = len(columns)
         match column.source:
             case "topic":
-                found = pa.repeat(topic, count)
+                found = repeated(topic, count)
             case "ts":
                 found = columns.ts.cast(pa.timestamp("ms", "UTC"))
             case "meta":
@@ -189,9 +191,9 @@ class Table:
             case "data" if not self._include_data:
                 found = pa.nulls(count, column.arrow)
             case "kind":
-                found = pa.repeat(RECORD, count)
+                found = repeated(RECORD, count)
             case "partition":
-                found = pa.repeat(pa.scalar(KAFKA_PARTITION, pa.int32()), count)
+                found = pa.repeat(array_of([KAFKA_PARTITION], pa.int32())[0], count)
             case "gap_from" | "gap_to" | "reason":
                 found = pa.nulls(count, column.arrow)
             case name:

@@ -26,7 +26,7 @@ from topics.spark.inference import inferred_schema
 from topics.spark.options import Mode, OnDataLoss, ReadOptions
 from topics.spark.origin import open_log
 from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
-from topics.spark.reading import plan, read_partition, require_topics, resolve
+from topics.spark.reading import plan, read_partition, require_topics, resolve, settle
 from topics.spark.schema import Table, table_of
 from topics.spark.stream_reader import TopicsStreamReader
 from topics.spark.telling import tells
@@ -107,6 +107,7 @@ class TopicsReader(DataSourceReader):
                     if not self._options.start.is_by_time and not self._options.end.is_by_time:
                         raise InvalidOption("endingOffsets", f'is before startingOffsets for topic "{topic}"')
                     end[topic] = position
+            settle()
             ranges_wanted = self._narrowing.of(offsets.ranges_between(start, end), log)
             return plan(log, self._options, ranges_wanted)
 

@@ -36,13 +36,17 @@ class TopicsException(PySparkException):
         super().__init__(error.message, condition, {name: str(value) for name, value in error.detail.items()})
 
 
+def is_worker() -> bool:
+    return any(name.startswith(_OF_WORKERS) for name in os.environ)
+
+
 @contextmanager
 def telling() -> Iterator[None]:
     try:
         yield
     except TopicsError as error:
         LOGGER.debug("%s", error.message, exc_info=error)
-        if any(name.startswith(_OF_WORKERS) for name in os.environ):
+        if is_worker():
             os.environ[_HIDE_TRACEBACK] = "1"
         raise TopicsException(error) from error
 
