@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from topics.model.gap import GapReason
-from topics.spark import http_reader
 from topics.spark.columns import Columns, filtered
 from topics.spark.errors import FilesBehind
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
 from topics.spark.log import Planned
-from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange
+from topics.spark.offsets import DELETED, Gap, Offsets, SeqRange, TopicRange
 from topics.spark.options import Files, ReadOptions
 from topics.storage.fs import RealDisk
 from topics.storage.identity import read_id
@@ -127,7 +126,7 @@ def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], in
     gaps = [] if wanted.lost_from is None else [Gap(wanted.lost_from, None, GapReason.RECREATED)]
     end = wanted.end
     if wanted.size and known is None:
-        gaps.append(Gap(wanted.start + 1, end, http_reader.DELETED))
+        gaps.append(Gap(wanted.start + 1, end, DELETED))
         end = wanted.start
     elif wanted.size and known is not None and known.epoch != wanted.epoch:
         gaps.append(Gap(wanted.start + 1, end, GapReason.RECREATED))

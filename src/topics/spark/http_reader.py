@@ -20,12 +20,10 @@ from topics.model.gap import GapReason
 from topics.spark.columns import ALL_FIELDS, Columns
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.log import Planned
-from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange, pieces_of
+from topics.spark.offsets import DELETED, Gap, Offsets, SeqRange, TopicRange, pieces_of
 from topics.spark.options import Filters, ReadOptions, Server, Subscription
 from topics.spark.rows import gathered
 from topics.wire.responses import RecordReply, TopicSummary
-
-DELETED = "deleted_topic"
 
 
 class ServerLog:

@@ -27,6 +27,10 @@ class TopicRange(NamedTuple):
     """The columns its configuration names, as DDL."""
 
 
+DELETED = "deleted_topic"
+"""Why seqs are lost of a topic that is not there any more."""
+
+
 class Gap(NamedTuple):
     """Seqs that can no longer be read, both ends inclusive; `gap_to` is None if the end is unknown."""
 

@@ -9,17 +9,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from topics import limits
 from topics.client.core import Address, check_api_key
-from topics.client.sync_client import Client
 from topics.errors import InvalidRequest
 from topics.model.names import is_topic_name
 from topics.spark import option_values as values
 from topics.spark.boundary import EARLIEST, LATEST, Boundary, boundary_of
 from topics.spark.errors import InvalidOption
 from topics.spark.option_values import Given
+
+if TYPE_CHECKING:
+    from topics.client.sync_client import Client
 
 API_KEY_VARIABLE = "TOPICS_API_KEY"
 
@@ -122,7 +125,9 @@ class Server:
     url: str
     api_key: Secret | None
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
+        from topics.client.sync_client import Client  # noqa: PLC0415 (who reads files does not need it)
+
         return Client(self.url, None if self.api_key is None else self.api_key.reveal())
 
 

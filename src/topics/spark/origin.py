@@ -2,7 +2,6 @@
 which."""
 
 from topics.spark.columns import ALL_FIELDS
-from topics.spark.http_reader import ServerLog
 from topics.spark.log import Log
 from topics.spark.options import ReadOptions, Server
 
@@ -20,8 +19,10 @@ def open_log(read: ReadOptions, fields: frozenset[str] = ALL_FIELDS) -> Log:
 
 def _open_origin(read: ReadOptions, fields: frozenset[str]) -> Log:
     if isinstance(read.origin, Server):
+        from topics.spark.http_reader import ServerLog  # noqa: PLC0415
+
         return ServerLog(read, read.origin, fields)
-    # Imported here only: it brings the engine along, and every worker process would pay for that.
+    # Imported here only: one brings the client along, the other the engine, and every worker process would pay for it.
     from topics.spark.files import FilesLog  # noqa: PLC0415
 
     return FilesLog(read, read.origin, fields)
