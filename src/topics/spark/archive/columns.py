@@ -7,9 +7,11 @@ import json
 import re
 from collections.abc import Iterable
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DateType,
@@ -26,6 +28,7 @@ from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.errors import InvalidOption
 from topics.spark.inference import infer
+from topics.spark.json_columns import PayloadColumn, can_be_read
 
 INFER = "infer"
 VARIANT = "variant"
@@ -115,6 +118,30 @@ def table_schema(columns: ArchiveColumns) -> StructType:
     return StructType([*file_schema(columns).fields, *partitions])
 
 
+def payload_columns(columns: ArchiveColumns) -> tuple[PayloadColumn, ...] | None:
+    """The fields of `value` as tasks parse them; empty if there is no such column, None if only Spark can make it: a
+    VARIANT, or a struct with a type that payloads cannot be read as."""
+    match columns.kind:
+        case ColumnKind.NONE:
+            return ()
+        case ColumnKind.VARIANT:
+            return None
+        case ColumnKind.STRUCT:
+            schema = _struct(columns)
+    if not can_be_read(schema):
+        return None
+    arrow = arrow_schema(columns).field("value").type
+    return tuple(
+        PayloadColumn(field.name, field.name, field.dataType, arrow.field(at).type)
+        for at, field in enumerate(schema.fields)
+    )
+
+
+def arrow_schema(columns: ArchiveColumns) -> pa.Schema:
+    """The columns in a file, as Arrow has them."""
+    return to_arrow_schema(file_schema(columns), timezone="UTC")
+
+
 def delta_schema(columns: ArchiveColumns) -> str:
     """The columns as Delta has them: Spark's JSON form. A VARIANT appears as the two texts it is stored as: that is
     what readers without the type see."""
@@ -157,21 +184,6 @@ def unfit_of(error: Exception, columns: ArchiveColumns) -> SchemaDoesNotFit | No
     """The record that a strict schema refused, if that is what went wrong."""
     found = _UNFIT_MARK.search(str(error))
     return None if found is None else SchemaDoesNotFit(found[2], int(found[1]), described(columns))
-
-
-def row_hash() -> Column:
-    """A hash of the whole record. A null and an empty text differ, and so do values that moved to another column."""
-    return F.xxhash64(
-        F.col("seq"),
-        F.unix_millis("ts"),
-        F.isnull("node"),
-        F.col("node"),
-        F.isnull("tag"),
-        F.col("tag"),
-        F.isnull("meta"),
-        F.map_entries("meta"),
-        F.col("data"),
-    )
 
 
 def _struct(columns: ArchiveColumns) -> StructType:

@@ -1,4 +1,5 @@
 """Parquet files of an archive: how Spark writes and reads them, and how they are checked before a commit names them.
+`archive` has its tasks write most of its files without Spark (`writing`).
 
 Every page has a checksum, which is verified on every read, here and in `rows`. The footer has none, but the file's
 length is compared with the one in the table, and a footer with a flipped bit is nearly always unreadable.
@@ -15,9 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topics.spark.archive import table
-from topics.spark.archive.columns import row_hash, table_schema
+from topics.spark.archive.columns import table_schema
+from topics.spark.archive.row_hash import row_hash
 from topics.spark.archive.rows import require_file
 from topics.spark.archive.state import ArchiveColumns, ArchivedFile, ArchiveState, WrittenFile
+from topics.spark.archive.writing import StagedFile
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -156,6 +159,26 @@ def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) 
             size_bytes=sizes[path],
         )
         written.append(WrittenFile(path, file, row["rows_xor"]))
+    return sorted(written, key=lambda entry: (entry.file.topic, entry.file.first_seq))
+
+
+def written_files(staged: Iterable[StagedFile], round_dir: str) -> list[WrittenFile]:
+    """The files of tasks that wrote and checked them, in the order of topics and seqs."""
+    written = []
+    for entry in staged:
+        sums = entry.sums
+        file = ArchivedFile(
+            path=table.records_path(entry.topic, entry.date, sums.first_seq, sums.last_seq, round_dir),
+            topic=entry.topic,
+            date=entry.date,
+            first_seq=sums.first_seq,
+            last_seq=sums.last_seq,
+            first_ts=sums.first_ts,
+            last_ts=sums.last_ts,
+            count=sums.count,
+            size_bytes=entry.size_bytes,
+        )
+        written.append(WrittenFile(entry.path, file, sums.rows_xor))
     return sorted(written, key=lambda entry: (entry.file.topic, entry.file.first_seq))
 
 

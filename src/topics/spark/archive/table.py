@@ -4,7 +4,7 @@
 <dir>/losses/     topic, gap_from, gap_to, reason <dir>/staging/    files being written, a directory a round
 <dir>/replay-….lock    held by a replay
 
-Spark writes files; they become part of the archive when a commit of `records` names them. A commit carries, for each
+Tasks write files; they become part of the archive when a commit of `records` names them. A commit carries, for each
 topic, an application transaction whose version is the last archived seq, and what it added as `topics` in its metadata.
 The table's properties hold what does not change: the ids of the archive and the server, the columns, and the epoch of
 every topic.

@@ -1,13 +1,14 @@
 """`archive`: topics as a Delta table, incremental and exactly once.
 
-A round reads what came since the last commit with the `topics` source, writes it as files, reads them back, accounts
-for every seq (record, lost or deleted) and commits the files (`archive.table`). Where the next round begins is in the
-table and nowhere else: nothing is archived twice, and nothing is left out.
+The tasks of a round read what came since the last commit, write it as files and read them back (`archive.writing`);
+the driver accounts for every seq (record, lost or deleted) and commits the files (`archive.table`). Where the next
+round begins is in the table and nowhere else: nothing is archived twice, and nothing is left out.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from msgspec import Struct, json
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -21,18 +22,21 @@ from topics.spark.archive import files as archive_files
 from topics.spark.archive.columns import (
     INFER,
     WORDS,
+    arrow_schema,
     columns_of,
     date_of,
     described,
     file_schema,
+    payload_columns,
     require_columns,
     unfit_of,
     with_value,
 )
-from topics.spark.archive.errors import SchemaDiffers
+from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.identity import require_same_server, require_same_topic
 from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
 from topics.spark.archive.table import ArchiveTable
+from topics.spark.archive.writing import Outcome, ShareWriter
 from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.inference import sample
 from topics.spark.jobs.preflight import require_types, require_writable
@@ -41,6 +45,7 @@ from topics.spark.log import Log
 from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
 from topics.spark.origin import open_log
+from topics.spark.reading import plan
 from topics.wire.arrow import RECORD, TOMBSTONE
 
 FILE_MB_DEFAULT = 256
@@ -125,7 +130,8 @@ def archive(
         columns_of(spec.schema)  # before the directory is made
     store = ArchiveTable(spec.directory, clock)
     with open_log(read) as log:
-        return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
+        run = _Run(archive_files.own_session(spark), spec, store, read, log, progress or Silent(), clock)
+        return run.run(stop or _wait)
 
 
 def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
@@ -156,11 +162,19 @@ def _wait(duration_s: float) -> bool:
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, spec: ArchiveSpec, store: ArchiveTable, log: Log, progress: Progress, clock: Clock
+        self,
+        spark: SparkSession,
+        spec: ArchiveSpec,
+        store: ArchiveTable,
+        read: ReadOptions,
+        log: Log,
+        progress: Progress,
+        clock: Clock,
     ) -> None:
         self._spark = spark
         self._spec = spec
         self._store = store
+        self._read = read
         self._log = log
         self._progress = progress
         self._clock = clock
@@ -254,9 +268,7 @@ class _Run:
         round_records = self._spec.round_records or file_records * self._spark.sparkContext.defaultParallelism * WAVES
         ranges = self._waiting(target, round_records)
         with archive_files.writing(self._store.root) as round_dir:
-            losses = self._write(ranges, round_dir, file_records)
-            columns = self._store.state.columns
-            written = archive_files.checked_files(self._spark, round_dir, columns)
+            written, losses = self._write(ranges, round_dir, file_records)
             cuts = [self._cut(piece, written, losses) for piece in ranges]
             self._require_unchanged(ranges)
             with self._store.placing(written) as placed:
@@ -284,14 +296,34 @@ class _Run:
                     return float(found.data.nbytes / len(found))
         return RECORD_BYTES_GUESS
 
-    def _write(self, ranges: Sequence[SeqRange], round_dir: str, file_records: int) -> list[ArchivedLoss]:
-        """Writes the records as files; returns what was lost among them."""
-        columns = self._store.state.columns
-        seen = Observation("archive")
-        gap = F.struct("topic", "gap_from", "gap_to", "reason")
+    def _write(
+        self, ranges: Sequence[SeqRange], round_dir: str, file_records: int
+    ) -> tuple[list[WrittenFile], list[ArchivedLoss]]:
+        """Writes the records as files that are durable and read back; also returns what was lost among them."""
         # Files may be smaller than asked for, rather than a core be idle; `compact` merges them.
         wanted = sum(piece.size for piece in ranges) // limits.SPARK_TASK_RECORDS
         tasks = max(1, min(wanted, self._spark.sparkContext.defaultParallelism))
+        columns = self._store.state.columns
+        payload = payload_columns(columns)
+        if payload is None:
+            return self._written_by_spark(ranges, round_dir, file_records, tasks)
+        shares = plan(self._log, replace(self._read, min_partitions=tasks, partition_records_max=file_records), ranges)
+        write = ShareWriter(self._read, round_dir, arrow_schema(columns), payload, columns.strict)
+        context = self._spark.sparkContext
+        outcomes: list[Outcome] = context.parallelize(shares, max(1, len(shares))).map(write).collect()
+        for outcome in outcomes:
+            if outcome.unfit is not None:
+                raise SchemaDoesNotFit(*outcome.unfit, described(columns))
+        written = archive_files.written_files((file for outcome in outcomes for file in outcome.files), round_dir)
+        return written, _losses((topic, *gap) for outcome in outcomes for topic, gap in outcome.gaps)
+
+    def _written_by_spark(
+        self, ranges: Sequence[SeqRange], round_dir: str, file_records: int, tasks: int
+    ) -> tuple[list[WrittenFile], list[ArchivedLoss]]:
+        """The same, where only Spark can make the column `value`."""
+        columns = self._store.state.columns
+        seen = Observation("archive")
+        gap = F.struct("topic", "gap_from", "gap_to", "reason")
         source = self._source(ranges, maxRecordsPerPartition=str(file_records), minPartitions=str(tasks)).observe(
             seen, F.collect_list(F.when(F.col("kind") == TOMBSTONE, gap)).alias("gaps")
         )
@@ -305,13 +337,7 @@ class _Run:
             if unfit is not None:
                 raise unfit from None
             raise
-        found = []
-        # A task that is retried may report a loss twice.
-        for topic, gap_from, gap_to, reason in {tuple(row) for row in seen.get["gaps"]}:
-            if gap_to is None or reason in {"recreated", "deleted_topic"}:
-                raise TopicChanged(topic)
-            found.append(ArchivedLoss(topic, gap_from, gap_to, reason))
-        return merged_losses(found)
+        return archive_files.checked_files(self._spark, round_dir, columns), _losses(map(tuple, seen.get["gaps"]))
 
     def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
         """What the round adds of a topic, once every seq is accounted for."""
@@ -358,6 +384,16 @@ class _Run:
             before.files + len(written),
             before.size_bytes + sum(entry.file.size_bytes for entry in written),
         )
+
+
+def _losses(gaps: Iterable[tuple[Any, ...]]) -> list[ArchivedLoss]:
+    """Raises `TopicChanged`. A task that is tried again may report a loss twice."""
+    found = []
+    for topic, gap_from, gap_to, reason in set(gaps):
+        if gap_to is None or reason in {"recreated", "deleted_topic"}:
+            raise TopicChanged(topic)
+        found.append(ArchivedLoss(topic, gap_from, gap_to, reason))
+    return merged_losses(found)
 
 
 def _json(value: Mapping[str, int]) -> str:
