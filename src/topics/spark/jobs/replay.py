@@ -2,11 +2,12 @@
 
 A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself says what
 it has already: a job that was killed, is run again, or overlaps another one's range appends only what is missing. There
-is one writer, because a topic has one order; while a request is on its way, the next one is made. What it holds in
-memory is bounded by rows and bytes, however large the files are. Spark finds out what is there already.
+is one writer, because a topic has one order; while a request is on its way, the next one is made (`replay_parts`). What
+it holds in memory is bounded by rows and bytes, however large the files are. Spark finds out what is there already.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,14 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw, Struct, json
+from msgspec import Struct, json
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from xxhash import xxh3_128_hexdigest
 
-from topics import limits
-from topics.client.calls import NewRecord
 from topics.client.sync_client import Client
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
@@ -34,15 +33,15 @@ from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.jobs.known_writes import Written, append_missing
 from topics.spark.jobs.progress import Progress, Silent
+from topics.spark.jobs.replay_parts import ARCHIVE, SEQ, TOPIC, Parts, body_of
 from topics.spark.options import Server
-from topics.spark.writer import record_size_bytes
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
 
-ARCHIVE, TOPIC, SEQ, TS = "replay_archive", "replay_topic", "replay_seq", "replay_ts"
 LOOK_SEQS = 1_000_000
 """Seqs of which it is asked at once whether they are there already: eight megabytes on the driver."""
-ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
+SENT_MAX = 2
+"""Parts on their way: one at the server, and one that is ready when it has answered."""
 
 
 class ReplayInUse(PipelineError):
@@ -159,7 +158,7 @@ class _Run:
         self._first_seq: int | None = None
         self._last_seq: int | None = None
         self._began: tuple[int, int] | None = None
-        self._sent: Future[Written] | None = None
+        self._sent: deque[Future[Written]] = deque()
 
     def run(self) -> ReplaySummary:
         began_ns = self._clock.monotonic_ns()
@@ -167,13 +166,15 @@ class _Run:
         self._progress.begin("replaying", sum(self._span(file) for file in files), unit="seqs")
         with self._spec.server.client() as client, ThreadPoolExecutor(1, "replay") as sender:
             present = _Present(self._present(client))
-            chunk = _Chunk(self._spec.speed is not None)
+            parts = Parts(self._spec.speed is not None)
             for file in files:
-                for row in self._missing(file, present):
-                    if (part := chunk.add(row)) is not None:
+                for rows in self._missing(file, present):
+                    for part in parts.add(rows):
                         self._append(client, sender, part)
-            self._append(client, sender, chunk.rest())
-            self._take_written()
+            for part in parts.rest():
+                self._append(client, sender, part)
+            while self._sent:
+                self._take_written()
         self._progress.end()
         return ReplaySummary(
             self._spec.directory,
@@ -220,7 +221,7 @@ class _Run:
         # Read once: whatever is appended from now on is ours.
         return found.localCheckpoint()
 
-    def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
+    def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator[pa.RecordBatch]:
         """The selected rows of a file that the target does not have."""
         spec = self._spec
         path = require_file(spec.directory, file)
@@ -233,7 +234,9 @@ class _Run:
             wanted = self._wanted(batch)
             self._selected += wanted.num_rows
             if wanted.num_rows:
-                yield from self._rows(wanted.filter(pa.array(~present.among(wanted.column("seq").to_numpy()))))
+                missing = wanted.filter(pa.array(~present.among(wanted.column("seq").to_numpy())))
+                if missing.num_rows:
+                    yield missing
             self._progress.advance(last - at)
             at = last
         self._progress.advance(end - at)
@@ -253,36 +256,26 @@ class _Run:
             batch = batch.filter(pc.equal(batch.column("tag"), spec.tag))
         return batch
 
-    def _rows(self, batch: pa.RecordBatch) -> Iterator["_Row"]:
-        """The records with their origin. A record that was replayed before keeps only the newest one. Hot: about 1 µs a
-        row, where a record has no `meta` of its own."""
-        own = {ARCHIVE: self._state.archive_id, TOPIC: self._topic}
-        only_own = b'%b,"replay_seq":"%%d","replay_ts":"%%d"}' % json.encode(own)[:-1].replace(b"%", b"%%")
-        columns = (batch.column(name).to_pylist() for name in ("seq", "ts", "node", "tag", "meta"))
-        texts = batch.column("data").cast(pa.binary()).to_pylist()
-        for seq, ts, node, tag, pairs, data in zip(*columns, texts, strict=True):
-            meta: Raw | dict[str, str] = Raw(only_own % (seq, ts))
-            if pairs:
-                kept = {name: value for name, value in pairs if name not in ORIGIN}
-                meta = kept | own | {SEQ: str(seq), TS: str(ts)}
-            yield seq, ts, NewRecord(Raw(data), tag, node, meta)
-
-    def _append(self, client: Client, sender: ThreadPoolExecutor, part: list["_Row"]) -> None:
-        """Sends it when the part before is written; returns without waiting for this one."""
-        if not part:
-            return
+    def _append(self, client: Client, sender: ThreadPoolExecutor, rows: pa.RecordBatch) -> None:
+        """Returns without waiting for it: while it is sent, the next part is made."""
         # A request of a killed job may still be on its way: the same part has the same key.
-        origin = json.encode((self._topic, [seq for seq, _, _ in part]))
+        origin = json.encode((self._topic, rows.column("seq").to_pylist()))
         key = f"replay/{self._state.archive_id}/{xxh3_128_hexdigest(origin)}"
-        body = json.encode([record for _, _, record in part])
-        self._take_written()
-        self._wait_for(part[0][1])
-        self._sent = sender.submit(append_missing, client, self._spec.into, body, len(part), key, self._looked_seq)
+        body = body_of(rows, self._state.archive_id, self._topic)
+        self._wait_for(rows.column("ts")[0].as_py())
+        if len(self._sent) == SENT_MAX:
+            self._take_written()
+        before = self._sent[-1] if self._sent else None
+        self._sent.append(sender.submit(self._send, before, client, body, rows.num_rows, key))
+
+    def _send(self, before: Future[Written] | None, client: Client, body: bytes, count: int, key: str) -> Written:
+        """After the part before; nothing comes behind one that failed."""
+        if before is not None:
+            before.result()
+        return append_missing(client, self._spec.into, body, count, key, self._looked_seq)
 
     def _take_written(self) -> None:
-        if self._sent is None:
-            return
-        written, self._sent = self._sent.result(), None
+        written = self._sent.popleft().result()
         self._appended += written.added
         self._first_seq = self._first_seq or written.first_seq
         self._last_seq = written.last_seq or self._last_seq
@@ -296,37 +289,6 @@ class _Run:
         due_ms = self._began[0] + (ts - self._began[1]) / self._spec.speed
         if due_ms > now_ms:
             self._pause_s((due_ms - now_ms) / 1000)
-
-
-_Row = tuple[int, int, NewRecord]
-"""Seq and time in the archive, and the record to append."""
-
-
-class _Chunk:
-    """Gathers what fits into one write; with a speed, what happened at one time."""
-
-    def __init__(self, timed: bool) -> None:
-        self._timed = timed
-        self._rows: list[_Row] = []
-        self._size_bytes = 0
-
-    def add(self, row: _Row) -> list[_Row] | None:
-        """What is to be written before this row."""
-        size_bytes = record_size_bytes(row[2])
-        rows = self._rows
-        is_full = rows and (
-            len(rows) >= limits.SPARK_CHUNK_RECORDS
-            or self._size_bytes + size_bytes > limits.SPARK_CHUNK_BYTES
-            or (self._timed and row[1] > rows[0][1])
-        )
-        part = self.rest() if is_full else None
-        self._rows.append(row)
-        self._size_bytes += size_bytes
-        return part
-
-    def rest(self) -> list[_Row]:
-        rows, self._rows, self._size_bytes = self._rows, [], 0
-        return rows
 
 
 class _Present:
