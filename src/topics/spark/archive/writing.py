@@ -10,13 +10,13 @@ A task that is tried again writes files of other names; those of the first try a
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
 
 from topics import limits
 from topics.spark.archive.row_hash import rows_xor
@@ -41,7 +41,8 @@ class WrittenWrong(PipelineError):
         super().__init__(f"{path}: {reason} when it was read back; nothing was committed, check the disk and run again")
 
 
-class Sums(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sums:
     """What rows come to. Times are ms."""
 
     count: int
@@ -84,7 +85,8 @@ class ShareWriter:
     payload: tuple[PayloadColumn, ...]
     strict: bool
 
-    def __call__(self, share: TopicsPartition) -> Outcome:
+    def __call__(self, share: InputPartition) -> Outcome:
+        assert isinstance(share, TopicsPartition)
         outcome = Outcome()
         parser = PayloadParser(self.payload, "UTC") if self.payload else None
         os.makedirs(self.round_dir, exist_ok=True)

@@ -307,7 +307,9 @@ class _Run:
         payload = payload_columns(columns)
         if payload is None:
             return self._written_by_spark(ranges, round_dir, file_records, tasks)
-        shares = plan(self._log, replace(self._read, min_partitions=tasks, partition_records_max=file_records), ranges)
+        shares = plan(
+            self._log, replace(self._read, min_partitions=tasks, partition_records_max=file_records), [*ranges]
+        )
         write = ShareWriter(self._read, round_dir, arrow_schema(columns), payload, columns.strict)
         context = self._spark.sparkContext
         outcomes: list[Outcome] = context.parallelize(shares, max(1, len(shares))).map(write).collect()
