@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from topics.spark.archive.columns import (
-    ArchiveColumns,
     arrow_schema,
     columns_of,
     file_schema,
@@ -20,7 +19,7 @@ from topics.spark.archive.columns import (
 )
 from topics.spark.archive.files import own_session
 from topics.spark.archive.row_hash import row_hash, row_hashes
-from topics.spark.archive.state import ColumnKind
+from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.archive.writing import ShareWriter, WrittenWrong, _File, sums_of
 from topics.spark.columns import Columns
 from topics.spark.json_columns import PayloadParser

@@ -35,7 +35,8 @@ def test_parts_do_not_depend_on_how_rows_were_read(step: int, monkeypatch: pytes
     monkeypatch.setattr("topics.limits.SPARK_CHUNK_RECORDS", 6)
     monkeypatch.setattr("topics.limits.SPARK_CHUNK_BYTES", 1000)
     rows = rows_of(*({"data": json.dumps("x" * (n * 37 % 900))} for n in range(20)))
-    parts, found = Parts(timed=False), []
+    parts = Parts(timed=False)
+    found: list[pa.RecordBatch] = []
     for at in range(0, 20, step):
         found += parts.add(rows.slice(at, step))
     found += parts.rest()
