@@ -1,8 +1,9 @@
 """`rollup`: event-time windows over a topic, into another topic or a directory, each result once.
 
-A streaming query with Spark's own state and watermark. Its checkpoint says how far it read and what is still open; the
-sink (`rollup_sinks`) recognizes a repeated batch. Late records are counted by reading the batch again, and only if
-Spark says it dropped something: Spark's own number counts groups, not records.
+A streaming query with Spark's own state and watermark, over a source that sums up what it reads (`rollup_source`). Its
+checkpoint says how far it read and what is still open; the sink (`rollup_sinks`) recognizes a repeated batch. Late
+records are counted by reading the batch again, and only if Spark says it dropped something: Spark's own number counts
+groups, not records.
 """
 
 import os
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from topics.spark.jobs.progress import Progress
 from topics.spark.jobs.rollup_checkpoint import LateRecords, Place, alone, check_checkpoint, read_place, write_place
-from topics.spark.jobs.rollup_frames import SOURCE, aggregated_paths, events, results, stream_options
+from topics.spark.jobs.rollup_frames import aggregated_paths, events, results, stream
 from topics.spark.jobs.rollup_sinks import DirectorySink, TopicSink
 from topics.spark.jobs.rollup_spec import Emit, IntoTopic, RollupSpec, check
 
@@ -97,8 +98,7 @@ class _Run:
 
     def _start(self) -> StreamingQuery:
         spec = self._spec
-        options = stream_options(self._spark, spec)
-        rows = self._spark.readStream.format("topics").schema(SOURCE).options(**options).load()
+        rows = stream(self._spark, spec)
         trigger: dict[str, Any] = {"processingTime": "1 second"} if spec.follow else {"availableNow": True}
         writer = (
             results(events(rows, spec), spec)
@@ -124,7 +124,7 @@ class _Run:
             seen = (report["observedMetrics"] or {}).get("input")
             if seen is None:
                 continue  # an idle moment of a query that follows, not a batch
-            self._counts["records"] += seen.records
+            self._counts["records"] += seen.records or 0
             self._counts["without_time"] += seen.without_time
             self._counts["lost_seqs"] += seen.lost_seqs or 0
             self._counts["not_numbers"] += sum(
@@ -137,7 +137,7 @@ class _Run:
             )
             if any(state["numRowsDroppedByWatermark"] for state in report["stateOperators"]):
                 self._counts["late"] += self._late.count(report)
-            self._progress.advance(seen.records, _lag(report, self._spec.topic))
+            self._progress.advance(seen.records or 0, _lag(report, self._spec.topic))
 
 
 def _lag(report: Any, topic: str) -> int | None:

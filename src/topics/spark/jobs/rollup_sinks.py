@@ -8,13 +8,14 @@ Into a directory: a batch is a directory of its own, and replaces itself.
 """
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 import pyspark.sql.functions as sf
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 
 from topics import limits
 from topics.model.producer import Producer
@@ -100,17 +101,16 @@ class DirectorySink:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         self._claim()
-        kept = frame.persist()
-        try:
-            count = kept.count()
-            if count:
-                target = os.path.join(self._path, f"batch={batch:06d}")
-                kept.repartition(1).sortWithinPartitions(*kept.columns[:2]).write.parquet(
-                    target, mode="overwrite", compression="zstd"
-                )
-            self.results += count
-        finally:
-            kept.unpersist()
+        seen = Observation("results")
+        target = os.path.join(self._path, f"batch={batch:06d}")
+        # One job, which counts what it writes: another one would look into the state again.
+        counted = (
+            frame.repartition(1).sortWithinPartitions(*frame.columns[:2]).observe(seen, sf.count("*").alias("count"))
+        )
+        counted.write.parquet(target, mode="overwrite", compression="zstd")
+        if not seen.get["count"]:
+            shutil.rmtree(target)
+        self.results += seen.get["count"]
 
     def _claim(self) -> None:
         """Each query numbers its own batches, so those of another query must not be replaced."""
