@@ -279,7 +279,7 @@ class ConfigurationError(TopicsError):
     """A setting has a value the server cannot start with. Correct the named environment variable."""
 
 
-# Every class above that has a code of its own, by that code: for who is told the code.
+# Every class above with its own code, by that code: the client finds the class of a refusal here.
 BY_CODE: dict[str, type[TopicsError]] = {
     kind.code: kind
     for kind in tuple(globals().values())

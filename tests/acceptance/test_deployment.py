@@ -1,6 +1,7 @@
 """What is in `deploy/`, and how a server behaves for what runs it: a service manager, a log collector, a monitor."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -98,6 +99,38 @@ def test_the_dockerfile_has_nothing_a_linter_minds() -> None:
     linter = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([linter, "Dockerfile"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_steps_of_the_dockerfile_give_a_healthy_server(tmp_path: Path) -> None:
+    """The image itself needs a registry: here, only what it copies is built and started, in a clean directory."""
+    steps = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    source, installed = tmp_path / "build", tmp_path / "installed"
+    source.mkdir()
+    copied = [words.split() for words in re.findall(r"^COPY ((?!--from).+)$", steps, re.MULTILINE)]
+    for *names, _ in copied:
+        for name in names:
+            of, to = ROOT / name, source / name
+            shutil.copytree(of, to, ignore=shutil.ignore_patterns("*.egg-info")) if of.is_dir() else shutil.copy(of, to)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(installed)
+    settings = dict(re.findall(r"\b(TOPICS_\w+)=(\S+)", steps[steps.index("ENV") :]))
+    assert settings["TOPICS_HOST"] == "0.0.0.0"
+    settings |= {"TOPICS_DATA_DIR": str(tmp_path / "data"), "TOPICS_API_KEYS": "a-key", "PYTHONPATH": str(installed)}
+    where = [sys.executable, "-c", "import topics; print(topics.__file__)"]
+    found = subprocess.run(where, env=os.environ | settings, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(str(installed))
+    server = Server(tmp_path, **settings)
+    try:
+        port = (tmp_path / "address").read_text().strip().rpartition(":")[2]
+        (check,) = re.findall(r"HEALTHCHECK .*?CMD (\[.+\])", steps)
+        command: list[str] = json.loads(check)
+        command = [word.replace(":4000/", f":{port}/") for word in command]
+        assert subprocess.run([sys.executable, *command[1:]], check=False, timeout=30).returncode == 0
+    finally:
+        server.stop()
 
 
 def test_wheel_and_source_distribution_are_complete(tmp_path: Path) -> None:

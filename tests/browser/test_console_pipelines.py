@@ -20,7 +20,7 @@ def test_the_page_shows_what_pipelines_report(browser: Browser) -> None:
         reports = TopicReports(Server(running.url, None), lost.append)
         try:
             page.goto(f"{running.url}/console#/pipelines")
-            expect(page.get_by_text("No pipeline has told of itself yet")).to_be_visible(timeout=60_000)
+            expect(page.get_by_text("No pipeline has reported yet")).to_be_visible(timeout=60_000)
             reports.begin()
             failed = Report(pipeline="keep", job="archive", state="failed", run=1, wait_ms=1000, error="no room")
             reports.tell(failed)

@@ -77,15 +77,18 @@ class History:
 class Watcher:
     """A session, its stream, and a client that checks every frame it reads."""
 
-    def __init__(self, stage: "Stage", own: tuple[str, ...], limit: int, *, strong: bool) -> None:
+    def __init__(
+        self, stage: "Stage", own: tuple[str, ...], limit: int, *, strong: bool, names: tuple[str, ...] = NAMES
+    ) -> None:
         self._stage = stage
         self._own = own
+        self._names = names
         read = ReadOptions(limit=limit, bytes_max=1_000_000, own_nodes=frozenset(own))
-        topics = [stage.topic(name) for name in NAMES]
+        topics = [stage.topic(name) for name in names]
         positions = {topic.name: Position(topic.topic_id, 0) for topic in topics}
         self.session: WatchSession = stage.sessions.create(b"", WatchOptions(read, 15_000, strong), positions)
         self._instances = {topic.name: topic.topic_id for topic in topics}  # that the client's cursors are of
-        self._cursors = dict.fromkeys(NAMES, 0)
+        self._cursors = dict.fromkeys(names, 0)
         self._unread: list[Frame] = []
         self._last_id: dict[str, int] | None = None
         self._ended: set[str] = set()  # topics whose end this connection was told
@@ -95,7 +98,9 @@ class Watcher:
 
     def _connect(self, resume_from: dict[str, int] | None = None) -> None:
         self.channel = FakeChannel()
-        self._streamed = {name: topic.topic_id for name in NAMES if (topic := self._stage.engine.find_topic(name))}
+        self._streamed = {
+            name: topic.topic_id for name in self._names if (topic := self._stage.engine.find_topic(name))
+        }
         self._ended = set()
         self.stream = WatchStream(
             self._stage.engine,
@@ -141,7 +146,7 @@ class Watcher:
 
     def check_complete(self) -> None:
         """After everything there was to send has been read."""
-        for name in NAMES:
+        for name in self._names:
             topic = self._stage.engine.find_topic(name)
             if topic is not None and self._streamed.get(name) == topic.topic_id:
                 assert self._instances[name] == topic.topic_id
@@ -184,7 +189,7 @@ class Watcher:
             case _:
                 raise AssertionError(frame)
         assert frame.cursors is not None
-        assert {name: frame.cursors[name] for name in NAMES} == self._cursors
+        assert {name: frame.cursors[name] for name in self._names} == self._cursors
         epochs = {name.removeprefix("$"): epoch for name, epoch in frame.cursors.items() if name.startswith("$")}
         for name, epoch in epochs.items():
             # 0: an earlier topic, when the id the client came back with did not say which.

@@ -193,7 +193,7 @@ def test_an_archive_of_another_server_is_refused_and_left_alone(
     # A topic made anew is another one, too.
     topic.remove()
     topic.fill(20)
-    with pytest.raises(ArchiveOfAnotherServer, match="deleted and made anew"):
+    with pytest.raises(ArchiveOfAnotherServer, match="deleted and recreated"):
         archive_topics(spark, server, tmp_path / "a", topic.name)
 
 
@@ -265,7 +265,7 @@ def test_a_file_that_is_not_what_was_archived_is_refused(
     [path] = (tmp_path / "a" / "records").rglob("*.parquet")
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    with pytest.raises(ArchiveDiffers, match=f"{len(content) - 1} bytes where {len(content)} are due"):
+    with pytest.raises(ArchiveDiffers, match=f"{len(content) - 1} bytes, expected {len(content)}"):
         archive_topics(spark, server, tmp_path / "a", topic.name)
     path.unlink()
     with pytest.raises(ArchiveDiffers, match="missing"):
@@ -281,7 +281,7 @@ def test_bad_input_is_refused_before_anything_is_made(server: RestartableServer,
         check_spec(ArchiveSpec(origin(server), target, prefix="no-such-"))
     with pytest.raises(InvalidOption):
         check_spec(ArchiveSpec(origin(server), target))
-    with pytest.raises(InvalidOption, match="'sku strin' is no schema"):
+    with pytest.raises(InvalidOption, match="'sku strin' is not a schema"):
         check_spec(ArchiveSpec(origin(server), target, (topic.name,), schema="sku strin"))
     with pytest.raises(InvalidOption, match="nothing can be written in /proc"):
         check_spec(ArchiveSpec(origin(server), "/proc/nope", (topic.name,)))
@@ -296,7 +296,7 @@ def test_a_schema_nobody_can_read_is_refused(
     spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
 ) -> None:
     topic.fill(1)
-    with pytest.raises(InvalidOption, match="is no schema"):
+    with pytest.raises(InvalidOption, match="is not a schema"):
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="total bigger than life")
     with pytest.raises(InvalidOption, match="no JSON objects"):
         archive_topics(spark, server, tmp_path / "a", topic.name, schema="infer")

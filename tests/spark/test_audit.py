@@ -117,7 +117,7 @@ def test_an_archive_of_another_server_is_a_problem(
     summary = audit(spark, AuditSpec(backup_of(own_server, tmp_path / "backup"), archive=str(tmp_path / "a")))
     assert status(summary) == 1
     [problem] = summary.problems
-    assert "it is of another server" in problem
+    assert "it belongs to another server" in problem
 
 
 def test_what_cannot_be_audited_is_refused(

@@ -252,7 +252,7 @@ def test_the_columns_of_kafka(spark: SparkSession, server: RestartableServer, to
     [
         ({"subscribe": "a", "subscribed": "b"}, "option subscribed: is not known"),
         ({"subscribe": "a", "subscribePrefix": "b"}, "option subscribe: contradicts subscribePrefix"),
-        ({"subscribe": "a", "schema": "avro"}, "option schema: 'avro' is none of topics, kafka"),
+        ({"subscribe": "a", "schema": "avro"}, "option schema: 'avro' is not one of topics, kafka"),
         ({"subscribe": "no-such-topic"}, 'topic "no-such-topic" does not exist'),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_schema_that_is_not_the_header_s_is_refused(
     spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
 ) -> None:
     file = write_lines(tmp_path / "a.csv", "id,name\n1,a\n")
-    with pytest.raises(FileUnreadable, match="its header is id, name, and the schema has name, id"):
+    with pytest.raises(FileUnreadable, match="its header is id, name, but the schema has name, id"):
         run(spark, spec_of(server, topic.name, file, csv=CsvOptions(schema="name STRING, id INT")))
     with pytest.raises(InvalidOption, match="option schema"):
         run(spark, spec_of(server, topic.name, file, csv=CsvOptions(schema="id WRONG")))

@@ -25,6 +25,15 @@ from topics.spark.options import Server
 from topics.storage.fs import RealDisk
 
 WINDOW_MS = 10_000
+IN_PARTS = "count,sum:v,avg:v,min:v,max:v"  # tasks sum up what they read
+WHOLE = f"{IN_PARTS},p50:v"  # percentiles are no sums: Spark gets every record
+ODD = [
+    {"t": 1, "k": 'a"b', "v": 1}, {"t": 2, "k": 1.5, "v": 1e3}, {"t": 3, "k": 7, "v": "12"}, {"t": 4, "k": None},
+    {"t": 5, "k": True, "v": None}, {"t": 6, "v": -0.25}, {"t": "7", "k": "a", "v": 1}, {"t": 8.5, "k": "a", "v": 1},
+    {"t": "1970-01-01T00:00:09.5Z", "k": "a", "v": 1}, {"t": "1970-01-01T01:00:11+01:00", "k": "a", "v": 2},
+    {"t": "1970-02-30T00:00:00Z", "k": "a", "v": 1}, {"t": 12_000, "k": {"x": [1]}, "v": {"x": 1}}, {"k": "a", "v": 1},
+    {"t": 13_000, "k": "ü", "v": 12345678901234567890}, {"t": None, "k": "a", "v": True}, {"t": 14_000, "k": ""},
+]  # fmt: skip
 
 
 def spec_of(server: RestartableServer, topic: Topic, tmp_path: Path, **changes: Any) -> RollupSpec:
@@ -34,7 +43,7 @@ def spec_of(server: RestartableServer, topic: Topic, tmp_path: Path, **changes: 
         into=IntoTopic(f"{topic.name}.rolled"),
         checkpoint=str(tmp_path / "checkpoint"),
         window_ms=WINDOW_MS,
-        aggregates=aggregates_of("count,sum:v,avg:v,min:v,max:v,p50:v"),
+        aggregates=aggregates_of(WHOLE),
         by=("$.k",),
         time="$.t",
         watermark_ms=0,
@@ -132,15 +141,16 @@ def test_late_records_are_counted_one_by_one(
     }
 
 
+@pytest.mark.parametrize("aggregates", [IN_PARTS, WHOLE])
 def test_every_record_is_in_a_result_or_counted(
-    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, aggregates: str
 ) -> None:
     chance = random.Random(11)
     events = [(max(0, n * 100 - int(chance.expovariate(1 / 6000))), chance.choice("abc"), 1) for n in range(1000)]
     write(topic, *events)
     topic.write({"data": {"k": "a"}}, {"data": "text"})
     write(topic, (10_000_000, "end", 1))
-    spec = spec_of(server, topic, tmp_path, batch_records_max=150)
+    spec = spec_of(server, topic, tmp_path, batch_records_max=150, aggregates=aggregates_of(aggregates))
     summary = run(spark, spec)
     found = counts(results(server, spec))
     assert (summary.records, summary.without_time) == (1003, 2)
@@ -151,6 +161,25 @@ def test_every_record_is_in_a_result_or_counted(
         start = t // WINDOW_MS * WINDOW_MS // 1000
         expected[f"1970-01-01T00:{start // 60:02d}:{start % 60:02d}.000Z", k] += 1
     assert all(count <= expected[key] for key, count in found.items())
+
+
+@pytest.mark.parametrize("slide_ms", [None, 4000])
+def test_what_tasks_sum_up_is_what_spark_makes_of_every_record(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, slide_ms: int | None
+) -> None:
+    chance = random.Random(5)
+    for some in (ODD, ODD[5:6], [{"t": n * 50, "k": chance.choice("abc"), "v": n} for n in range(300)]):
+        topic.write(*({"data": data} for data in some))
+    topic.write({"data": "text"}, {"data": {"t": 1_000_000, "k": "end", "v": 1}})
+    found: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    for aggregates in (IN_PARTS, WHOLE):
+        spec = spec_of(server, topic, tmp_path / aggregates, aggregates=aggregates_of(aggregates), slide_ms=slide_ms)
+        spec = replace(spec, into=IntoTopic(f"{topic.name}.{len(found)}"))
+        summary = structs.asdict(run(spark, spec)) | {"into": ""}
+        rows = results(server, spec)
+        found.append((summary, [{name: row[name] for name in row if name != "p50_v"} for row in rows]))
+    assert found[0] == found[1]
+    assert len(found[0][1]) > 10
 
 
 @pytest.mark.parametrize("kept", ["all of the batch", "a part of the batch"])
@@ -216,7 +245,7 @@ def test_results_in_a_directory_replace_themselves(
     assert sorted(spark.read.parquet(str(target)).select("window_start", "k", "count").collect()) == before
     assert [row["count"] for row in before] == [10] * 5
 
-    with pytest.raises(Exception, match="not of this roll-up"):
+    with pytest.raises(Exception, match="other files than the results of this roll-up"):
         run(spark, replace(spec, checkpoint=str(tmp_path / "other")))
     assert DirectoryOfAnother.__doc__
 
@@ -236,7 +265,7 @@ def test_what_the_topic_lost_is_counted(
 ) -> None:
     topic.configure(cap_records=10)
     write(topic, *((n * 1000, "a", n) for n in range(25)))
-    summary = run(spark, spec_of(server, topic, tmp_path))
+    summary = run(spark, spec_of(server, topic, tmp_path, aggregates=aggregates_of(IN_PARTS)))
     assert (summary.records, summary.lost_seqs) == (10, 15)
 
 

@@ -88,7 +88,7 @@ def test_an_archive_that_is_not_of_this_topic_or_is_none_is_refused(
 ) -> None:
     topic.fill(5)
     archive_topics(spark, server, tmp_path / "a", topic.name)
-    with pytest.raises(Exception, match="is no archive"):
+    with pytest.raises(Exception, match="is not an archive"):
         read(spark, server.url, subscribe=topic.name, archive=tmp_path / "none").collect()
     topic.remove()
     topic.fill(7)

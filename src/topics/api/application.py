@@ -70,10 +70,10 @@ class ApiApplication:
         return None
 
     def handle(self, request: Request) -> Answer:
-        answer = self._answer(request)
-        if b"origin" in request.headers and isinstance(answer, Response):
-            return self._sites.share(request.headers, answer)
-        return answer
+        if b"origin" in request.headers:
+            answer = self._answer(request)
+            return self._sites.share(request.headers, answer) if isinstance(answer, Response) else answer
+        return self._answer(request)
 
     def _answer(self, request: Request) -> Answer:
         try:

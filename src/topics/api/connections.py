@@ -73,6 +73,8 @@ class Connections:
         "heads",
         "received_bytes",
         "sent_bytes",
+        "sent_chunk",
+        "sent_text",
     )
 
     def __init__(self, clock: Clock, connections_max: int = limits.CONNECTIONS_MAX) -> None:
@@ -90,6 +92,8 @@ class Connections:
         self.heads = HeadTable()
         self.received_bytes = 0  # of all there ever were
         self.sent_bytes = 0
+        self.sent_text = b""  # the last one that a channel sent at once, and its chunk
+        self.sent_chunk = b""
         self.date_line = date_line(clock.now_ms())
 
     def __len__(self) -> int:

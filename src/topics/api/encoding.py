@@ -6,7 +6,7 @@ Nothing here knows of sockets or tasks, looks into a body, or knows a route. Req
 
 from http import HTTPStatus
 
-from topics.api.http import Response
+from topics.api.http import JSON, Response
 from topics.clock import http_date
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -46,6 +46,9 @@ def _head_prefix(status: int, content_type: bytes) -> bytes:
     return prefix
 
 
+_JSON_PREFIX = _head_prefix(200, JSON)
+
+
 def render(response: Response, body: bytes, fields: bytes, *, head_only: bool) -> bytes:
     """The whole response in one piece: once per request, from a head that was rendered once.
 
@@ -53,6 +56,8 @@ def render(response: Response, body: bytes, fields: bytes, *, head_only: bool) -
     HEAD states the length of the body it leaves out.
     """
     status = response.status
+    if status == 200 and response.content_type is JSON and not response.headers and not head_only:
+        return b"%b%d\r\n%b\r\n%b" % (_JSON_PREFIX, len(body), fields, body)  # most are such
     if response.headers:
         fields += b"".join([b"%b: %b\r\n" % header for header in response.headers])
     if status in (204, 304):

@@ -53,8 +53,8 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("POST", "/v0/topics/{topic}"): Text(
         "Records",
-        "Creates the topic unless it may not be. All records of a call are appended, or none. A retry with the same "
-        "`idempotency_key` is answered with the seqs of the first call.",
+        "Creates the topic unless `create` is false. All records of a call are appended, or none. A retry with the "
+        "same `idempotency_key` returns the seqs of the first call.",
         _ORDERS,
         {
             "records": [
@@ -77,7 +77,7 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("GET", "/v0/topics"): Text(
         "Topics",
-        "A page of topics in the order of their names; `next_cursor`, if there is one, gets the next page.",
+        "A page of topics, sorted by name; `next_cursor`, if there is one, gets the next page.",
         "/v0/topics?prefix=ord",
         None,
         {
@@ -131,7 +131,7 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("GET", "/v0/topics/{topic}/cursors"): Text(
         "Cursors, losses, bulk",
-        "Each with its lag.",
+        "All named cursors of the topic, each with its lag.",
         f"{_ORDERS}/cursors",
         None,
         {"topic": "orders", "cursors": [_CURSOR], "performance": _TOOK},
@@ -169,7 +169,7 @@ TEXTS: dict[tuple[str, str], Text] = {
         _ROUTER | {"forwarded_total": 0, "lag": 0, "performance": _TOOK},
     ),
     ("GET", "/v0/routers"): Text(
-        "Routers", "A page in the order of their names, of one source or dest if asked.", "/v0/routers?source=orders"
+        "Routers", "A page of routers, sorted by name; `source` and `dest` select.", "/v0/routers?source=orders"
     ),
     ("POST", "/v0/watch"): Text(
         "Live",
@@ -227,14 +227,15 @@ TEXTS: dict[tuple[str, str], Text] = {
     ("GET", "/v0/topics/{topic}/leases"): Text("Queues", "In the order of their seqs.", f"{_JOBS}/leases"),
     ("POST", "/v0/topics/{topic}/ack"): Text(
         "Queues",
-        "Those that are no longer yours are in `skipped`.",
+        "Deletes the jobs. Those that are no longer yours are in `skipped`.",
         f"{_JOBS}/ack",
         {"node": "worker-1", "seqs": [1]},
         {"topic": "jobs", "acked": 1, "skipped": [], "ready": 0, "in_flight": 0, "performance": _TOOK},
     ),
     ("POST", "/v0/topics/{topic}/nack"): Text(
         "Queues",
-        "For another try, after `delay_ms` if it is sent. After `max_deliveries` tries it is a dead letter.",
+        "Gives jobs back for another try, after `delay_ms` if given. After `max_deliveries` tries a job "
+        "becomes a dead letter.",
         f"{_JOBS}/nack",
         {"node": "worker-1", "seqs": [1], "delay_ms": 1000},
     ),
@@ -243,7 +244,7 @@ TEXTS: dict[tuple[str, str], Text] = {
     ),
     ("POST", "/v0/topics/{topic}/redrive"): Text(
         "Queues",
-        "Call it on the queue, not on the topic of its dead letters, once the cause is fixed.",
+        "Once the cause is fixed, call it on the queue, not on its dead-letter topic.",
         f"{_JOBS}/redrive",
         {},
     ),
@@ -290,7 +291,7 @@ TEXTS: dict[tuple[str, str], Text] = {
     ("GET", "/healthz"): Text("Server", "As /v0/health.", "/healthz"),
     ("GET", "/v0/ready"): Text("Server", "503 while the log is replayed, and while the server stops.", "/v0/ready"),
     ("GET", "/readyz"): Text("Server", "As /v0/ready.", "/readyz"),
-    ("GET", "/v0/metrics"): Text("Server", "Of the topics within the key's prefixes.", "/v0/metrics"),
+    ("GET", "/v0/metrics"): Text("Server", "Shows only topics within the key's prefixes.", "/v0/metrics"),
     ("GET", "/v0/openapi.json"): Text("Server", "Also readable as a page: /docs.", "/v0/openapi.json"),
     ("DELETE", "/v0/topics/{topic}/cursors/{cursor}"): Text(
         "Cursors, losses, bulk",

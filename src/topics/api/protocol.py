@@ -362,7 +362,7 @@ class HttpProtocol(asyncio.Protocol):
         connections = self._connections
         if connections.draining:
             connection = CLOSE
-        fields = connections.date_line + connection + fields
+        fields = connections.date_line + connection + fields if connection or fields else connections.date_line
         if response.status >= 400:
             fields += b"x-request-id: %b\r\n" % request.request_id.encode()
         rendered = render(response, body, fields, head_only=request.method == b"HEAD")

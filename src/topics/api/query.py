@@ -1,7 +1,5 @@
 """Query strings: decoded once, read by type. The first of a repeated parameter counts."""
 
-from urllib.parse import parse_qsl
-
 from topics import limits
 from topics.errors import InvalidRequest
 
@@ -14,6 +12,8 @@ class Query:
     def __init__(self, text: bytes) -> None:
         self._values: dict[str, str] = {}
         if text:
+            from urllib.parse import parse_qsl  # noqa: PLC0415 - with the first query
+
             try:
                 pairs = parse_qsl(text.decode(), keep_blank_values=True, errors="strict")
             except (UnicodeDecodeError, ValueError):

@@ -171,7 +171,7 @@ class RequestReader:
             # Hot: nearly every request comes in one piece, with a head that came before.
             end = data.find(b"\r\n\r\n") + 4
             head = data[:end] if end >= 4 else b""
-            known = self._heads.known.get(head)
+            known = self._heads.known.get(head) or self._heads.join(head)
             if known is not None and len(data) - end == known.body_bytes:
                 method, path, query, headers, _ = known
                 self._request_count += 1

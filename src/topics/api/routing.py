@@ -5,7 +5,6 @@ A handler's method has its route above it, as a decorator; `api/routes.py` makes
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, field, structs
 
@@ -90,14 +89,30 @@ def routes_of(kind: type, handlers: object) -> list[Route]:
 
 
 class RouteTable:
-    """Finds routes by path. A path parameter is always the segment after /v0/<collection>/."""
+    """Finds routes by path. A path parameter is always the segment after /v0/<collection>/.
 
-    __slots__ = ("_found", "_methods_by_path", "routes")
+    `more` makes further routes. It is called once: for the first request that none of `routes` is for, or for who asks
+    for all of them.
+    """
 
-    def __init__(self, routes: list[Route]) -> None:
-        self.routes = routes
+    __slots__ = ("_found", "_methods_by_path", "_more", "_routes")
+
+    def __init__(self, routes: list[Route], more: Callable[[], list[Route]] | None = None) -> None:
+        self._routes: list[Route] = []
         self._methods_by_path: dict[bytes, dict[bytes, Route]] = {}
         self._found: dict[tuple[bytes, bytes], tuple[Route, str, str]] = {}
+        self._more = more
+        self._add(routes)
+
+    @property
+    def routes(self) -> list[Route]:
+        if self._more is not None:
+            more, self._more = self._more, None
+            self._add(more())
+        return self._routes
+
+    def _add(self, routes: list[Route]) -> None:
+        self._routes += routes
         for route in routes:
             segments = ["*" if part.startswith("{") else part for part in route.path.split("/")]
             methods = self._methods_by_path.setdefault("/".join(segments).encode(), {})
@@ -108,7 +123,13 @@ class RouteTable:
         same few paths."""
         found = self._found.get((method, path))
         if found is None:
-            found = self._search(method, path)
+            try:
+                found = self._search(method, path)
+            except (NotFound, MethodNotAllowed):
+                if self._more is None:
+                    raise
+                _ = self.routes
+                found = self._search(method, path)
             if len(self._found) >= limits.ROUTES_REMEMBERED_MAX:
                 self._found.clear()
             self._found[method, path] = found
@@ -145,7 +166,11 @@ class RouteTable:
 
 
 def _decode_name(raw: bytes) -> str:
+    if _PERCENT in raw:
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - with the first of these, which are rare
+
+        raw = unquote_to_bytes(raw)
     try:
-        return (unquote_to_bytes(raw) if _PERCENT in raw else raw).decode()
+        return raw.decode()
     except UnicodeDecodeError:
         raise InvalidRequest.in_field("topic", "the name in the path is not valid UTF-8") from None

@@ -14,14 +14,16 @@ What a browser lets a page *read* is the other half: the origins in TOPICS_CORS_
 
 import re
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
 from topics import limits
 from topics.api.http import Response, Upgrade
 from topics.errors import ConfigurationError, Forbidden
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 ANY: Final = "*"
 
@@ -206,7 +208,9 @@ def _is_a_browser(headers: Headers) -> bool:
     return any(mark in headers for mark in _MARKS_OF_A_BROWSER)
 
 
-def _address(name: str) -> IPv4Address | IPv6Address | None:
+def _address(name: str) -> "IPv4Address | IPv6Address | None":
+    from ipaddress import ip_address  # noqa: PLC0415 - with the first name that is not known yet
+
     try:
         address = ip_address(name)
     except ValueError:

@@ -1,5 +1,5 @@
-"""The benchmark: one load generator, the things it measures, and the report that compares them.
+"""The benchmark: one load generator, the targets it measures, and the report that compares them.
 
-Nothing else imports this package except the command line. It talks to every target over TCP, the way a client does, so
-every figure here is one a client can reach.
+Only the command line imports this package. It talks to every target over TCP, as a client does, so a client can reach
+every figure it reports.
 """

@@ -26,7 +26,7 @@ LOG_BYTES_SHOWN_MAX = 2000
 def running(
     arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process whose output goes to `log`, stopped at the end of the block."""
+    """Starts a process with its output in `log`, and stops it at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             arguments,
@@ -43,7 +43,7 @@ def running(
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = STOP_S_MAX) -> None:
-    """SIGTERM, then SIGKILL if it does not end."""
+    """Sends SIGTERM, then SIGKILL if the process does not end."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -75,7 +75,7 @@ def wait_for(
 
 
 def cpu_ns(process_id: int | None) -> int | None:
-    """The processor time of a process with all its threads; None where it cannot be read."""
+    """The CPU time of a process and all its threads; None if it cannot be read."""
     find_clock = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
     clock_id = ctypes.c_int()
     if process_id is None or find_clock is None or find_clock(process_id, ctypes.byref(clock_id)) != 0:
@@ -92,7 +92,7 @@ def free_port() -> int:
 
 
 def address_in(port_file: Path) -> tuple[str, int]:
-    """Where the process that wrote this file listens."""
+    """The address of the process that wrote this file."""
     host, _, port = port_file.read_text().strip().rpartition(":")
     return host.strip("[]"), int(port)
 

@@ -1,6 +1,6 @@
 """Connections of the load generator, cheap enough for a thousand in one process: each is a protocol on the event loop.
 
-They connect, follow the bytes and report what came; what it means is up to whoever uses them.
+They connect, follow the bytes and report what came; their users decide what it means.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OnText = Callable[[bytes], None]
 
 
 class Client(asyncio.Protocol, ABC):
-    """What all connections share. `lost` is called with the reason when one ends other than by `close`."""
+    """What all connections share. `lost` is the reason why a connection ended, unless `close` ended it."""
 
     def __init__(self, opening: bytes = b"") -> None:
         self.transport: asyncio.Transport | None = None
@@ -33,7 +33,7 @@ class Client(asyncio.Protocol, ABC):
 
     @abstractmethod
     def follow(self, data: bytes) -> None:
-        """Takes what came. Raises MalformedReply if it cannot follow; the connection is then given up."""
+        """Takes the bytes that came. If they make no sense it raises MalformedReply, and the connection is given up."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -158,7 +158,7 @@ class RequestClient(Client):
 
 
 async def connect(clients: Iterable[Client], host: str, port: int) -> None:
-    """Connects all of them, not too many at once."""
+    """Connects all clients, a few at a time."""
     loop = asyncio.get_running_loop()
     waiting = iter(clients)
 

@@ -1,6 +1,6 @@
 """The closed loop: every connection has exactly one request outstanding, and the reply releases the next.
 
-A connection sends prepared requests in a circle, or what a subclass derives from the replies. The loop ends when the
+A connection sends prepared requests in a circle, or a subclass derives them from the replies. The loop ends when the
 time is up, enough requests were sent, or no connection has any left.
 """
 
@@ -71,14 +71,14 @@ class Connection(Client):
         self._tally: Tally | None = None
 
     def next_request(self) -> bytes | None:
-        """None when there is nothing left to send."""
+        """The next request, or None when there is nothing left to send."""
         return next(self._script)
 
     def note_success(self, tally: Tally, latency_ns: int) -> None:
         tally.latencies_ns.append(latency_ns)
 
     def start(self, tally: Tally) -> None:
-        """Sends until the tally stops. A lost connection is not opened again."""
+        """Sends until the tally stops. A lost connection stays closed."""
         request = self.next_request() if self.transport is not None else None
         if request is None:
             return
@@ -131,7 +131,7 @@ class ClosedLoop:
         """A connection is ready as soon as it is open."""
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Waits for outstanding replies; neither they nor the time they take is counted."""
+        """Sends for `seconds`, then waits for outstanding replies, which do not count, nor does the wait."""
         tally = Tally(requests_max)
         start_ns = self._clock.monotonic_ns()
         for client in self.clients:
@@ -152,7 +152,7 @@ class ClosedLoop:
 
 
 def circles(plan: CirclePlan, clock: Clock) -> ClosedLoop:
-    """A connection for each script."""
+    """A closed loop with a connection for each script."""
 
     def reply() -> Reply:
         match plan.target.kind:

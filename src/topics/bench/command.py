@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=_count(CONNECTIONS_MAX), default=16, help="keep-alive connections (16)")
     parser.add_argument("--seconds", type=_seconds, default=2.0, help="seconds a round is measured for (2)")
     parser.add_argument(
-        "--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="seconds before that which are not counted"
+        "--warm-up", type=_seconds, default=WARM_UP_S_DEFAULT, help="seconds to warm up before that, not counted"
     )
     parser.add_argument("--rounds", type=_count(ROUNDS_MAX), default=3, help="rounds per target (3)")
     parser.add_argument(
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--packets",
         type=_count(PACKETS_PER_S_MAX),
         default=MediaRoom.packets_per_s,
-        help="packets a second from each of them",
+        help="packets a second from each participant",
     )
     parser.add_argument(
         "--records",
@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
-    """Each curve is kept as soon as it is measured."""
+    """Measures the curves, and keeps each as soon as it is measured."""
     measures = {EVERYTHING: ALL_CURVES, "scale": SCALE_CURVES}.get(args.workload)
     if measures is None:
         print(
@@ -205,7 +205,7 @@ def _draw_curves(args: argparse.Namespace, progress: "ProgressLine") -> int:
 
 
 class ProgressLine:
-    """One line that overwrites itself on a terminal; elsewhere, a plain line for each step."""
+    """The progress as one line that overwrites itself on a terminal, elsewhere as a plain line for each step."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -235,7 +235,7 @@ def _targets(
     notes: list[str],
     progress: ProgressLine,
 ) -> list[Target]:
-    """Starts what is asked for. The first one is the subject: this server, or else the first URL."""
+    """Starts the targets asked for. The first is the subject of the ratios: this server, or else the first URL."""
     if args.against_checkout is not None and "topics" not in args.targets:
         raise BenchError("--against-checkout compares with this server: add topics to --targets")
     others = [target_at(url, allow_remote=args.allow_remote, api_key=args.api_key) for url in args.url]
@@ -275,7 +275,7 @@ def _verdict(results: list[WorkloadResult], measured: list[MeasurementResult], *
     missed = any(ratio.missed for result in results for ratio in result.ratios)
     missed = missed or any(figure.missed for result in results for figure in result.figures)
     missed = missed or any(figure.missed for result in measured for figure in result.figures)
-    # A ratio with a caveat proves nothing, so it can't pass a check either.
+    # A ratio with a caveat proves nothing, so it cannot pass a check.
     unproven = any(result.caveats for result in results)
     return 1 if failed or (check and (missed or unproven)) else 0
 
@@ -298,7 +298,7 @@ def _target_list(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name)
     for name in names:
         if name not in TARGETS:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(TARGETS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(TARGETS)}")
     return names
 
 

@@ -1,11 +1,11 @@
 """Runs workloads against targets, in short rounds that alternate between the targets.
 
-The machine is rarely quiet. Rounds of the same number run one after the other, so their ratio means
-something even when their rates do not; the order turns by one each round, so nobody is always first.
+The machine is rarely quiet. Rounds with the same number run one after the other, so their ratio means something even
+when their rates do not; the order shifts by one each round, so no target is always first.
 
-Servers of this project share a round in short turns: they differ by a few per cent, and work that one of them puts off
-lands in the other's turn as often as the other way round. A peer of another kind gets rounds of its own, because it
-would be charged for work that it does not put off itself.
+Servers of this project share a round in short turns. They differ by only a few per cent, and work that one puts off
+lands in the other's turns as often as the other way round. A peer of another kind gets separate rounds, because in
+shared ones it would pay for work that this server puts off.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,8 @@ class TargetResult:
 class Ratio:
     """The subject's rate or time as a multiple of a peer's, and its mark, if it has one.
 
-    Two servers of this project differ by a few per cent: their ratio comes with its pairs, which show the noise.
+    Two servers of this project differ by only a few per cent, so their ratio comes with its pairs, which show the
+    noise.
     """
 
     subject: str
@@ -135,7 +136,7 @@ def compare(
 
 
 def figures_of(workload: Workload, targets: Sequence[Target], results: Sequence[TargetResult]) -> tuple[Figure, ...]:
-    """What the workload reports about each server, and how evenly each target served its workers."""
+    """The workload's own figures about each server, and how evenly each target served its workers."""
     figures: list[Figure] = []
     for target, result in zip(targets, results, strict=True):
         if target.kind is TargetKind.TOPICS:
@@ -146,10 +147,10 @@ def figures_of(workload: Workload, targets: Sequence[Target], results: Sequence[
 
 
 def ratios_of(workload: Workload, results: Sequence[TargetResult]) -> tuple[Ratio, ...]:
-    """The first result against each of the others: rates, or times where the rate is fixed.
+    """The first result compared with each of the others: by rate, or by time where the rate is fixed.
 
-    Two servers of this project are also compared by the processor time they take for a record. Most changes show there,
-    and other work on the machine affects it least.
+    Two servers of this project are also compared by CPU time per record. Most changes show there, and other work on the
+    machine affects it least.
     """
     if not results or results[0].kind is not TargetKind.TOPICS:
         return ()

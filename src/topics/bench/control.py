@@ -1,4 +1,4 @@
-"""Plain blocking calls to a target, for what is not measured: setup, preloading, checks, clean-up."""
+"""Plain blocking calls to a target for everything that is not measured: set-up, preloading, checks, clean-up."""
 
 import http.client
 import socket
@@ -15,7 +15,7 @@ RECEIVE_BYTES = 256 * 1024
 
 
 class Control(ABC):
-    """One connection, for the length of a `with`."""
+    """One connection, open for a `with` block."""
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +45,7 @@ class HttpControl(Control):
         return self.read_if_there(path) is not None
 
     def read_if_there(self, path: str) -> bytes | None:
-        """The body of a 200; None for any other answer, or none at all."""
+        """The body of a 200; None for any other answer, or for none."""
         try:
             status, content = self._exchange("GET", path)
         except (OSError, http.client.HTTPException):
@@ -54,14 +54,14 @@ class HttpControl(Control):
         return content if status == 200 else None
 
     def status(self, method: str, path: str, body: bytes = b"") -> int:
-        """The status of the reply. No status is an error."""
+        """The status of the reply, whatever it is."""
         try:
             return self._exchange(method, path, body)[0]
         except (OSError, http.client.HTTPException) as problem:
             raise BenchError(f"{method} {path}: {problem}") from problem
 
     def call(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """The body of a 2xx reply; anything else ends the run."""
+        """The body of a 2xx reply; any other ends the run."""
         try:
             status, content = self._exchange(method, path, body)
         except (OSError, http.client.HTTPException) as problem:
@@ -93,7 +93,7 @@ class RedisControl(Control):
         return self.send(encode_command(*parts), lines)
 
     def send(self, commands: bytes, lines: int) -> bytes:
-        """Sends rendered commands and returns the reply of that many lines."""
+        """Sends rendered commands and returns the reply, which has `lines` lines."""
         reply = RespReply(lines)
         received = bytearray()
         try:
@@ -137,7 +137,7 @@ class NatsControl(Control):
         return reply
 
     def call(self, subject: bytes, payload: bytes) -> None:
-        """A refusal ends the run."""
+        """Sends a request; a refusal ends the run."""
         reply = self.request(subject, payload)
         if b'"error":' in reply:
             raise BenchError(f"nats refused {subject.decode()}: {reply[:500].decode('utf-8', 'replace')}")

@@ -1,6 +1,6 @@
 """Measures the curves: the same work at sizes from small to large.
 
-Most lines show the server's processor time, which other work on the machine affects least.
+Most lines show the server's CPU time, which other work on the machine affects least.
 """
 
 import tempfile
@@ -48,7 +48,7 @@ At = Callable[[OwnProcess, int], None]
 
 
 def decades(low: int, high: int) -> list[int]:
-    """`low`, ten times that and so on, and finally `high`."""
+    """`low`, ten times that, and so on up to `high`, which is the last."""
     sizes = [low]
     while sizes[-1] * 10 < high:
         sizes.append(sizes[-1] * 10)
@@ -144,7 +144,8 @@ ALL_CURVES: tuple[Measure, ...] = (*SCALE_CURVES, over_batch, over_connections)
 
 
 def _restarts(sizes: Sequence[int], before: At, after: At | None = None) -> tuple[tuple[int, float], ...]:
-    """The CPU of a start at each size: `before` presses on a server and ends it, `after` on the one started again."""
+    """The CPU time of a start at each size: `before` loads a server and ends it, `after` loads it once started
+    again."""
     starts: list[tuple[int, float]] = []
     for size in sizes:
         with tempfile.TemporaryDirectory(prefix="topics-bench-") as name:
@@ -159,7 +160,7 @@ def _restarts(sizes: Sequence[int], before: At, after: At | None = None) -> tupl
 
 
 def _lines(sizes: Sequence[int], sample: Callable[[OwnProcess, int], Sample], cpu: str, p50: str) -> tuple[Line, Line]:
-    """All sizes on one server."""
+    """The CPU and p50 lines of samples at all sizes, on one server."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-") as name, server_on(Path(name)) as server:
         samples = [(size, sample(server, size)) for size in sizes]
     return (
@@ -169,7 +170,7 @@ def _lines(sizes: Sequence[int], sample: Callable[[OwnProcess, int], Sample], cp
 
 
 def _written(server: OwnProcess, settings: CurveSettings, body: bytes, records: int, connections: int = 16) -> Sample:
-    """The same write again and again, into a topic that is new and gone afterwards."""
+    """Repeats one write into a new topic, and deletes the topic afterwards."""
     target = target_of(server)
     with server.control() as control:
         control.call("PUT", f"/v0/topics/{TOPIC}", _config(settings))
@@ -210,12 +211,12 @@ def _without_errors(sample: Sample) -> Sample:
 
 def _cpu(sample: Sample) -> float:
     if sample.cpu_us_per_record is None:
-        raise BenchError("the processor time of a process cannot be told here")
+        raise BenchError("the CPU time of a process cannot be read here")
     return sample.cpu_us_per_record
 
 
 def _start_cpu_ms(server: OwnProcess) -> float:
     spent = cpu_ns(server.process.pid)
     if spent is None:
-        raise BenchError("the processor time of a process cannot be told here")
+        raise BenchError("the CPU time of a process cannot be read here")
     return spent / 1e6

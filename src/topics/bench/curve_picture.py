@@ -1,7 +1,7 @@
 """A curve as an SVG picture: logarithmic axes, one colour a line, a ring where a line bends.
 
-Each line is drawn relative to its own smallest cost, so that lines of different units share one picture; the legend has
-the cost in its unit.
+Each line is drawn relative to its smallest cost, so that lines with different units share one picture; the legend says
+that cost in its unit.
 """
 
 from math import floor, log10
@@ -20,7 +20,7 @@ BETWEEN_DECADES_MAX = 1.5
 
 
 def keep_curve(directory: Path, curve: Curve) -> None:
-    """Its numbers and its picture, under its name."""
+    """Writes the curve's numbers and its picture, under its name."""
     numbers = msgspec.json.format(msgspec.json.encode(curve), indent=2)
     (directory / f"{curve.name}.json").write_bytes(numbers + b"\n")
     (directory / f"{curve.name}.svg").write_text(draw(curve), encoding="utf-8")
@@ -63,7 +63,7 @@ class _Axis:
         return self._start + share * (self._end - self._start)
 
     def marks(self) -> list[float]:
-        """Powers of ten; over less than a decade and a half also what is between."""
+        """Powers of ten; on an axis shorter than a decade and a half, also steps between them."""
         factors = (1, 2, 5) if self._high - self._low < BETWEEN_DECADES_MAX else (1,)
         powers = range(floor(self._low), floor(self._high) + 1)
         marks = [factor * 10.0**power for power in powers for factor in factors]

@@ -1,7 +1,7 @@
 """Cost over size: how a figure changes from small to large, and where the line bends.
 
-A curve has lines over one size (topics, records, watchers, payload, batch, connections). Each point is measured on a
-server of its own or in a round of its own. `curve_picture` draws it.
+A curve has lines over one size (topics, records, watchers, payload, batch, connections). Each point comes from a
+separate server or a separate round. `curve_picture` draws it.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """From this size on the cost grows as size to the power of `after`; before, to that of `before`."""
+    """Up to this size the cost grows as size to the power of `before`, from there on to the power of `after`."""
 
     size: float
     before: float
@@ -48,7 +48,7 @@ def slope_of(points: Points) -> float:
 
 
 def bend_of(line: Line) -> Bend | None:
-    """Where two straight lines fit the points best; None if one line does nearly as well, or the two differ little."""
+    """Where two straight lines fit the points best; None if one line fits nearly as well, or the two are much alike."""
     points = line.points
     if len(points) < BEND_POINTS_MIN:
         return None
@@ -70,7 +70,7 @@ def _fit(points: Points) -> tuple[float, float]:
 
 
 def told(line: Line) -> str:
-    """What the line does, in words."""
+    """The course of the line in words."""
     first, last = line.points[0], line.points[-1]
     text = f"{line.name}: {_number(first[1])} {line.unit} at {_number(first[0])}"
     if len(line.points) > 1:

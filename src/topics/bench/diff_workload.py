@@ -1,4 +1,4 @@
-"""Reads of 1000 records a call from a preloaded topic, against `XRANGE … COUNT 1000`."""
+"""Reads of 1000 records a call from a preloaded topic, compared with `XRANGE … COUNT 1000`."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -41,14 +41,14 @@ class DiffWorkload(ClosedLoop):
         super().__init__(durability)
 
     def prepare(self, target: Target) -> None:
-        """Preloads, and checks that a read returns as many records as a call is counted for."""
+        """Preloads, and checks that a call returns as many records as it counts for."""
         if target.kind is TargetKind.REDIS:
             self._preload_redis(target)
         else:
             self._preload_topics(target)
 
     def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
-        """All rounds read the preloaded records."""
+        """Runs a round; all rounds read the same preloaded records."""
         return self.measure(targets, settings)
 
     def request(self, target: Target, connection: int, number: int) -> bytes:
@@ -83,7 +83,7 @@ class DiffWorkload(ClosedLoop):
 
 
 def diff_body(from_seq: int) -> bytes:
-    """A read from there. Tags included: an XRANGE entry carries all its fields, too."""
+    """A read after `from_seq`, with tags: an XRANGE entry has all its fields, too."""
     return b'{"from_seq":%d,"limit":%d,"include_tags":true}' % (from_seq, READ_RECORDS)
 
 

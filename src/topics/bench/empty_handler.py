@@ -1,7 +1,7 @@
 """The protocol layer with nothing behind it: every request gets the same small reply.
 
-Its rate is the most any handler can reach on this machine; the write workload is compared with it. Started as `python
--m topics.bench.empty_handler PORT_FILE`, ended by SIGTERM.
+Its rate is the most any handler can reach on this machine, and the write workload is compared with it. `python -m
+topics.bench.empty_handler PORT_FILE` starts it, SIGTERM ends it.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class EmptyApplication:
 
 
 async def serve(port_file: Path) -> None:
-    """Listens on a free loopback port and says which, until SIGTERM."""
+    """Listens on a free loopback port until SIGTERM, and writes the port to `port_file`."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)

@@ -8,4 +8,4 @@ class BenchError(TopicsError):
 
 
 class MalformedReply(BenchError):
-    """A target answered something the load generator cannot follow. The connection is given up."""
+    """A target's answer makes no sense to the load generator, which gives the connection up."""

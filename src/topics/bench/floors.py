@@ -19,7 +19,7 @@ COPY_RECORDS = 1000
 
 
 def sync_ms(probes: int) -> float:
-    """The median of one small append and `fdatasync`, in the directory the benchmark keeps its servers' data in."""
+    """The median of one small append and `fdatasync`, in the directory where the benchmark keeps its servers' data."""
     with tempfile.TemporaryFile(prefix="topics-bench-") as file:
         descriptor = file.fileno()
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 as the load generator needs it: requests rendered in advance, replies followed to their end.
 
-`HttpReply` is a machine from bytes to "the reply is complete". It reads the status and the length and
-skips the body, because the generator must cost less than the server it measures.
+`HttpReply` turns bytes into "the reply is complete". It reads the status and the length and skips the body, because the
+generator must cost less than the server it measures.
 """
 
 from topics.bench.errors import MalformedReply
@@ -39,7 +39,7 @@ class HttpReply:
         self._remaining = 0
 
     def feed(self, data: bytes) -> bool:
-        """True when the reply is complete; `failure` is then its status line and body unless it was 2xx.
+        """Returns True when the reply is complete; `failure` is then its status line and body, unless it was 2xx.
 
         Hot: the usual reply arrives whole, and takes two searches and one int().
         """
@@ -74,7 +74,7 @@ class HttpReply:
 
 
 class HttpReplyWithBody(HttpReply):
-    """The same, but it keeps the `body` of the last complete reply."""
+    """An `HttpReply` that keeps the `body` of the last complete reply."""
 
     __slots__ = ("body",)
 
@@ -88,7 +88,7 @@ class HttpReplyWithBody(HttpReply):
 
 
 def without_head(data: bytes, expected: bytes) -> bytes | None:
-    """What follows the head of a reply that begins as expected, or None while the head is not complete."""
+    """The bytes after the head of a reply, which must begin as expected, or None while the head is not complete."""
     head, end, rest = data.partition(HEAD_END)
     if not end:
         if len(head) > HEAD_BYTES_MAX:
@@ -108,4 +108,4 @@ def _content_length(head: bytes) -> int:
     try:
         return int(head[at:] if end < 0 else head[at:end])
     except ValueError as problem:
-        raise MalformedReply(f"content-length is no number: {head[:200]!r}") from problem
+        raise MalformedReply(f"content-length is not a number: {head[:200]!r}") from problem

@@ -1,4 +1,4 @@
-"""Whether a server really journals what it acknowledges, seen through its own counters.
+"""Checks with a server's own counters that it really journals what it acknowledges.
 
 A write that only reaches memory cannot be compared with one that reaches a file. So the report says if the journal's
 counters stood still during a round.
@@ -11,7 +11,7 @@ SYNCS_COUNTER = "topics_wal_fsyncs_total"
 
 
 class JournalWatch:
-    """Compares the counter that a durability class must move before and after a round."""
+    """Compares the counter that a durability class must move, before and after a round."""
 
     def __init__(self, durability: str, control: HttpControl) -> None:
         self._counter = SYNCS_COUNTER if durability == "fsync" else FRAMES_COUNTER
@@ -20,7 +20,7 @@ class JournalWatch:
         self._before = self._read()
 
     def caveat(self) -> str | None:
-        """What the report must say, after the round; None when the journal moved or keeps no counter."""
+        """What the report must say after the round; None if the counter moved, or if the server has none."""
         if not self._journalled or self._before is None or self._read() != self._before:
             return None
         return f"{self._counter} stood still: these writes reached memory only"

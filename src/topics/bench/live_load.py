@@ -1,8 +1,7 @@
 """The load of live delivery: all writers and all receivers, in one process.
 
-A writer puts the time into the record, and a receiver takes the difference: both use one clock, and the measurement
-ends when the record has been found in the bytes that arrived. Writes keep to their schedule whether or not deliveries
-keep up.
+A writer puts the time into the record, and a receiver takes the difference on the same clock, once it has found the
+record in the bytes that arrived. Writes keep to their schedule whether or not deliveries keep up.
 """
 
 import asyncio
@@ -34,35 +33,63 @@ sent_times = re.compile(rb'"t":(\d+)').findall
 
 
 class Deliveries:
-    """What all receivers share: the latencies of the records sent since counting began."""
+    """What all receivers share: the latencies of the records sent since counting began.
+
+    What arrives is only noted with its time, and decoded when somebody asks for it: otherwise the generator, not the
+    server, would be what is measured.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
-        self.latencies_ns = array("Q")
-        self.counted_from_ns: float = math.inf  # what is sent before is not counted
-        self.last_ns = 0
-        self.live = 0  # receivers that have caught up
+        self._arrived: list[tuple[int, bytes]] = []
+        self._latencies_ns = array("Q")
+        self._counted_from_ns: float = math.inf  # records sent earlier are not counted
+        self._last_ns = 0
+        self._live = 0
 
     def begin(self) -> None:
-        self.counted_from_ns = self._now_ns()
-        self.latencies_ns = array("Q")
+        self._look()
+        self._counted_from_ns = self._now_ns()
+        self._latencies_ns = array("Q")
 
     def take(self, text: bytes) -> None:
         """Hot: called for each event or message."""
-        times = sent_times(text)
-        if not times:
-            if b"caught-up" in text or b'"caught_up"' in text:
-                self.live += 1
-            return
-        self.last_ns = now_ns = self._now_ns()
-        for time in times:
-            sent_ns = int(time)
-            if sent_ns >= self.counted_from_ns:
-                self.latencies_ns.append(now_ns - sent_ns)
+        self._arrived.append((self._now_ns(), text))
+
+    @property
+    def latencies_ns(self) -> "array[int]":
+        self._look()
+        return self._latencies_ns
+
+    @property
+    def last_ns(self) -> int:
+        """When the last record came."""
+        self._look()
+        return self._last_ns
+
+    @property
+    def live(self) -> int:
+        """How many receivers have caught up."""
+        self._look()
+        return self._live
+
+    def _look(self) -> None:
+        """Looks into what has arrived."""
+        arrived, self._arrived = self._arrived, []
+        for now_ns, text in arrived:
+            times = sent_times(text)
+            if times:
+                self._last_ns = now_ns
+            elif b"caught-up" in text or b'"caught_up"' in text:
+                self._live += 1
+            for time in times:
+                sent_ns = int(time)
+                if sent_ns >= self._counted_from_ns:
+                    self._latencies_ns.append(now_ns - sent_ns)
 
 
 class Schedule:
-    """Calls `send` at a fixed rate, with the number of each thing to send when it is due."""
+    """Calls `send` at a fixed rate, each time with the next number."""
 
     def __init__(self, clock: Clock, per_s: float, send: Callable[[int], None]) -> None:
         self._now_ns = clock.monotonic_ns
@@ -71,7 +98,7 @@ class Schedule:
         self._next = 0
 
     async def run(self, seconds: float) -> int:
-        """Sends for that long, and returns how many were sent. Numbers continue from the last run."""
+        """Calls `send` for `seconds` and returns how often. Numbers continue from the last run."""
         first = self._next
         start_ns = self._now_ns()
         count = max(round(seconds * 1e9 / self._interval_ns), 1)
@@ -85,7 +112,7 @@ class Schedule:
 
 
 class LiveLoad:
-    """Something is sent at a fixed rate, and each must reach a number of receivers."""
+    """Sends records at a fixed rate, each of which must reach a number of receivers."""
 
     def __init__(
         self,
@@ -109,7 +136,7 @@ class LiveLoad:
             raise BenchError(f"only {self._deliveries.live} of {self._receivers} receivers became live: {lost}")
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Sends for that long, and waits for what is in flight: the time ends with the last delivery."""
+        """Sends for `seconds` and waits for what is in flight: the time ends with the last delivery."""
         deliveries = self._deliveries
         deliveries.begin()
         start_ns = self._clock.monotonic_ns()
@@ -149,7 +176,7 @@ class Fanout(LiveLoad):
         self.clients = [*watchers, *self._writers]
 
     def _write(self, number: int) -> None:
-        # One that is free, so that a write waiting for its sync delays no other.
+        # A free connection, so that a write waiting for its sync delays no other.
         writer = next((each for each in self._writers if each.ready.is_set()), None)
         if writer is None:
             self._late += 1
@@ -200,7 +227,7 @@ class Media(LiveLoad):
 def delivery_counts(
     latencies_ns: "array[int]", sent: int, expected: int, elapsed_ns: int, problems: Sequence[str]
 ) -> Counts:
-    """Requests count what was sent, records what was delivered; every missing delivery is an error."""
+    """Requests are what was sent, records what was delivered; every missing delivery is an error."""
     missing = max(expected - len(latencies_ns), 0)
     first_error = f"{missing} of {expected} deliveries did not come" if missing else None
     return Counts(

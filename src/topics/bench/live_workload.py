@@ -8,10 +8,10 @@ from topics.bench.samples import P50, Sample
 from topics.bench.targets import Target, TargetKind
 from topics.bench.workload import Expectation, Workload
 
-# A rate that leaves the loop idle most of the time: what is measured is a delivery, not a queue of them.
+# A rate that leaves the loop idle most of the time, to measure a delivery and not a queue of them.
 DELIVERIES_PER_S = 20_000
 WRITES_PER_S_MAX = 200
-P99_TIMES_MAX = 5.0  # its own p50, to one watcher
+P99_TIMES_MAX = 5.0  # of the p50, with one watcher
 MARKED_WATCHERS = (100, 1000)
 PACKET_BYTES = 200
 
@@ -54,7 +54,7 @@ class FanoutWorkload(Workload):
 
 @dataclass(frozen=True)
 class MediaRoom:
-    """How many there are, and how many packets each sends a second."""
+    """How many participants there are, and how many packets each sends a second."""
 
     participants: int = 30
     packets_per_s: int = 50
@@ -64,9 +64,9 @@ ROOM = MediaRoom()
 
 
 class MediaWorkload(Workload):
-    """Everybody sends a packet every 20 ms and receives those of all others.
+    """A room in which everybody sends packets at a fixed rate and receives everybody else's.
 
-    Packets a second are the requests, deliveries a second the records.
+    Requests are packets, records are deliveries.
     """
 
     name = group = "media"

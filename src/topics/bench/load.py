@@ -1,8 +1,8 @@
-"""The load generator, in a process of its own on uvloop.
+"""The load generator: a separate process on uvloop.
 
-Started as `python -m topics.bench.load` with plans on standard input; a `Sample` of each comes back on standard output.
-Every kind of load runs a round the same way: all connect and settle, send for a while without being counted, and then
-are counted. Plans for several targets take short turns.
+`python -m topics.bench.load` reads plans from standard input and writes a `Sample` of each to standard output. Every
+kind of load runs a round in the same way: it connects, settles, sends for a while without counting, and then counts.
+Plans for several targets take short turns.
 """
 
 import gc
@@ -29,7 +29,7 @@ from topics.bench.samples import Counts, Sample, sample_of
 from topics.clock import Clock, SystemClock
 
 TURN_S_MIN = 0.05  # short, so that the machine is the same for all
-TURN_LATENCIES_MIN = 10  # long enough that few replies come after a turn, where they are not counted
+TURN_LATENCIES_MIN = 10  # long enough that few replies come after their turn, where they are not counted
 
 
 class Load(Protocol):
@@ -39,11 +39,11 @@ class Load(Protocol):
     def clients(self) -> Sequence[Client]: ...
 
     async def settle(self) -> None:
-        """Waits until everybody who is connected is ready."""
+        """Waits until every connection is ready."""
         ...
 
     async def press(self, seconds: float, requests_max: int) -> Counts:
-        """Sends for that long, and leaves nothing in flight. May be called repeatedly."""
+        """Sends for `seconds` and leaves nothing in flight. May be called repeatedly."""
         ...
 
 
@@ -71,7 +71,7 @@ class Round:
                 self.turn_s = max(TURN_S_MIN, TURN_LATENCIES_MIN * median(warm_up.latencies_ns) / 1e9)
 
     async def take_turn(self, turns: int) -> None:
-        """One of so many turns that share the plan's seconds."""
+        """Takes one of the `turns` turns that share the plan's seconds."""
         settings = self._plan.settings
         left = settings.requests_max - self._total.requests
         if left <= 0:
@@ -85,7 +85,7 @@ class Round:
 
     def end(self) -> Sample:
         self._target_ns.append(cpu_ns(self._plan.target.process_id))
-        # What the target does between its turns is caused by the turn before it, and counted with that.
+        # Whatever the target does between two turns was caused by the first, and is counted there.
         spent_ns = [None if a is None or b is None else b - a for a, b in pairwise(self._target_ns)]
         turns = map(sample_of, self._turns, self._generator_ns, spent_ns)
         known_ns = [ns for ns in spent_ns if ns is not None]
@@ -98,7 +98,7 @@ class Round:
 
 
 async def run(rounds: Sequence[Round], seconds: float) -> list[Sample]:
-    """A single plan gets one long turn. Several take short turns, and which goes first changes."""
+    """Runs the rounds. A single plan gets one long turn; several take short turns, and which goes first rotates."""
     try:
         for each in rounds:
             await each.begin()
@@ -137,7 +137,7 @@ def main() -> int:
     except BenchError as problem:
         print(f"topics: {problem.message}", file=sys.stderr)
         return 1
-    # Not `sys.stdout`: unbuffered, it may write less than all.
+    # Not `sys.stdout`: if unbuffered, it may write only a part.
     with open(sys.stdout.fileno(), "wb", closefd=False) as output:
         output.write(msgspec.msgpack.encode(samples))
     return 0

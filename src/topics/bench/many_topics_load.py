@@ -1,5 +1,5 @@
-"""Writes spread over many topics. Each topic belongs to one connection, which therefore knows its head without asking:
-a record's seq is its place in the topic, so a delete of the oldest can be rendered in advance.
+"""Writes spread over many topics. Each topic belongs to one connection, which therefore knows its head without asking
+and can render a delete of the oldest records.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,8 @@ WRITES_BETWEEN_DELETES = 4
 
 
 class TopicsConnection(Connection):
-    """Writes to its topics in turn; if not everything is kept, it deletes from each topic after some writes."""
+    """Writes to its topics one after the other; with `kept_records`, it now and then deletes a topic's oldest
+    records."""
 
     def __init__(self, plan: ManyTopicsPlan, topics: Sequence[str], clock: Clock) -> None:
         super().__init__([], HttpReply(), clock)
@@ -30,7 +31,7 @@ class TopicsConnection(Connection):
         self._writing = True
 
     def next_request(self) -> bytes | None:
-        """Hot: one request rendered."""
+        """Renders one request. Hot: once per reply."""
         plan = self._plan
         self._writing = not self._deletes_next
         if self._deletes_next:
@@ -52,7 +53,7 @@ class TopicsConnection(Connection):
             self._records_acked += self._plan.records_per_request
 
     def take_acked(self) -> int:
-        """How many records it wrote since the last call."""
+        """How many of its records were acknowledged since the last call."""
         acked, self._records_acked = self._records_acked, 0
         return acked
 
@@ -63,7 +64,7 @@ class TopicsConnection(Connection):
 
 
 class ManyTopics(ClosedLoop):
-    """Records are those written; requests are writes and deletes."""
+    """Counts written records as records, writes and deletes as requests."""
 
     def __init__(self, plan: ManyTopicsPlan, clock: Clock) -> None:
         connections = min(plan.settings.connections, len(plan.topics))

@@ -10,7 +10,7 @@ KEPT_RECORDS = 20
 
 
 class ManyTopicsWorkload(Workload):
-    """The topics are made before a round, because making them is not measured here."""
+    """Creates the topics before a round, because that is not to be measured."""
 
     group = "topics"
     kinds = frozenset({TargetKind.TOPICS})

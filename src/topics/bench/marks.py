@@ -1,5 +1,5 @@
-"""Every mark of a run in one table: what was measured, what it should be, met or missed, and what it was in an earlier
-run that was kept with `--json`.
+"""Every mark of a run in one table: what was measured, what it should be, whether it was met, and what it was in an
+earlier run kept with `--json`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from topics.bench.samples import RATE
 
 HEADINGS = ("what", "now", "mark", "", "earlier")
 
-Key = tuple[str, str]  # the workload or measurement, and which of its numbers
+Key = tuple[str, str]  # the workload or measurement, and the name of the number
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def lines_of(results: Sequence[WorkloadResult], measured: Sequence[MeasurementRe
 
 
 def render_marks(lines: Sequence[Line], earlier: Mapping[Key, float] | None = None) -> str:
-    """The table. With an earlier run, it also has the numbers without a mark that are in both."""
+    """The table. With an earlier run, it also shows numbers without a mark that both runs have."""
     shown = [line for line in lines if line.marked or (earlier is not None and line.key in earlier)]
     if not shown:
         return ""
@@ -66,7 +66,7 @@ def render_marks(lines: Sequence[Line], earlier: Mapping[Key, float] | None = No
 
 
 def read_earlier(path: Path) -> dict[Key, float]:
-    """The numbers of a run that was kept with `--json`."""
+    """The numbers of a run kept with `--json`."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except (OSError, msgspec.MsgspecError) as problem:

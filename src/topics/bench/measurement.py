@@ -1,7 +1,7 @@
-"""Measurements of this server alone: figures, each with a bound, instead of rates beside a peer's.
+"""Measurements of this server alone: figures with bounds instead of rates beside a peer's.
 
-A measurement starts and stops its own server process on loopback, with data in a directory that is removed
-afterwards. A new one is a class in a module of its own and a line in `workloads.py`.
+A measurement starts and stops its own server process on loopback, with data in a directory that is removed afterwards.
+A new one is a class in its own module and a line in `workloads.py`.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ class MeasurementResult:
     summary: str
     figures: tuple[Figure, ...]
     notes: tuple[str, ...] = ()
-    """What one must know to read the figures correctly."""
+    """What a reader must know to understand the figures."""
 
 
 class Measurement(ABC):
@@ -43,4 +43,4 @@ class Measurement(ABC):
 
     @abstractmethod
     def measure(self, progress: Progress) -> MeasurementResult:
-        """Runs it once."""
+        """Runs the measurement once."""

@@ -1,12 +1,10 @@
 """What a record costs in memory beyond its own bytes, while it is unsealed and once it is in a sealed segment.
 
-The memory of the server process is read from the kernel (`RssAnon`: everything but mapped files), not from Python,
-so allocator waste counts.
+The kernel tells the memory of the server process (`RssAnon`: everything but mapped files), so allocator waste counts.
 
-- Unsealed: how much the memory grows when records are written into a block that is never full, per record, minus the
-  bytes of data and tag.
-- Written: a server moments after it received that many records of 200 bytes.
-- Sealed: a server started on sealed records that were all read once, and one on a tenth of them; the difference per
+- Unsealed: by how much memory grows per record written into a block that never fills, minus the bytes of data and tag.
+- Written: the memory of a server moments after it received that many records of 200 bytes.
+- Sealed: a server starts on sealed records, which are all read once, and another on a tenth of them; the difference per
   record. Payloads are in mapped files by then, so nothing is subtracted.
 """
 

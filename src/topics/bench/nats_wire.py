@@ -1,7 +1,7 @@
 """The NATS wire format as the load generator needs it: publishing with a reply, and following the replies.
 
-JetStream answers every record it stored with a message to the inbox: a line with the length, and one line of JSON. No
-payload of the benchmark contains a line break, so replies are followed by their lines, as with Redis.
+JetStream answers every record it has stored with a message to the inbox: a line with the length, and a line of JSON. No
+payload of the benchmark contains a line break, so counting lines is enough to follow replies, as with Redis.
 """
 
 from topics.bench.errors import MalformedReply
@@ -12,12 +12,12 @@ LINE_END = b"\r\n"
 
 
 def inbox_of(connection: int) -> bytes:
-    """Each connection has its own, because everybody who listens to an inbox gets every reply sent there."""
+    """The inbox of one connection. Whoever listens to an inbox gets every reply sent there, so none is shared."""
     return b"%b.%d" % (INBOX, connection)
 
 
 def subscribe(inbox: bytes) -> bytes:
-    """What a connection says first."""
+    """The first bytes a connection sends."""
     return b"%bSUB %b 1\r\n" % (CONNECT, inbox)
 
 
@@ -45,7 +45,7 @@ def reply_in(received: bytes) -> bytes | None:
 
 
 class NatsReply:
-    """Follows the acks of one request: one for each record in it, across any split of their bytes."""
+    """Follows the acks of one request, one for each of its records, across any split of their bytes."""
 
     __slots__ = ("_expected", "_left", "_line", "failure")
 
@@ -56,7 +56,7 @@ class NatsReply:
         self._line = b""
 
     def feed(self, data: bytes) -> bool:
-        """True when the last ack is there; `failure` is then the first refusal among them."""
+        """Returns True when the last ack is there; `failure` is then the first refusal among them."""
         if self._left == self._expected:
             self.failure = None
         *lines, self._line = (self._line + data).split(LINE_END)

@@ -1,6 +1,6 @@
-"""This project's server as a process that is started, killed, stopped and started again on the same data.
+"""A server of this project as a process that can be started, killed, stopped and started again on the same data.
 
-It runs from the given sources: those of this program, or of an older checkout.
+It runs from given sources: those of this program, or of an older checkout.
 """
 
 import os
@@ -31,7 +31,7 @@ OWN_SOURCES = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class OwnProcess:
-    """A server that is ready. `started_s` is how long that took, from the start of its process."""
+    """A server that is ready. `started_s` is how long that took from the start of its process."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -59,7 +59,7 @@ class OwnProcess:
             name, _, value = line.partition(":")
             if name == "RssAnon":
                 return int(value.split()[0]) * 1024
-        raise BenchError("this kernel does not tell the anonymous memory of a process")
+        raise BenchError("this kernel does not report the anonymous memory of a process")
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def server_on(
     sources: Path = OWN_SOURCES,
     ready_s_max: float = START_S_MAX,
 ) -> Iterator[OwnProcess]:
-    """A server with its data in `directory`; it is stopped, if it still runs, at the end of the block."""
+    """Starts a server with its data in `directory`, and stops it, if it still runs, at the end of the block."""
     port_file = directory / "port"
-    port_file.unlink(missing_ok=True)  # of the server before
+    port_file.unlink(missing_ok=True)  # left by an earlier server
     environment = environment_with(
         # The sources come before anything installed, and the working directory is not searched at all.
         PYTHONPATH=os.pathsep.join(filter(None, [str(sources), os.environ.get("PYTHONPATH")])),
@@ -83,7 +83,7 @@ def server_on(
         TOPICS_PORT="0",
         TOPICS_PORT_FILE=str(port_file),
         TOPICS_DATA_DIR=str(directory / "data"),
-        TOPICS_MAX_TOPICS="1000000",  # as many as the largest measurement makes, and a few beside them
+        TOPICS_MAX_TOPICS="1000000",  # more than the largest measurement creates
         **(settings or {}),
     )
     log = directory / "server.log"
@@ -98,7 +98,7 @@ def server_on(
 
 
 def sources_in(checkout: Path) -> Path:
-    """Where a checkout of this project keeps its sources."""
+    """The sources of a checkout of this project."""
     sources = checkout.resolve() / "src"
     if not (sources / "topics").is_dir():
         raise BenchError(f"{checkout} is not a checkout of this project: it has no src/topics")

@@ -40,11 +40,11 @@ class CirclePlan(Plan, frozen=True, kw_only=True, tag=True):
     scripts: Sequence[Sequence[bytes]]
     lines_per_reply: int
     records_per_request: int
-    openings: Sequence[bytes] = ()  # what connection `i` says first, if they say anything
+    openings: Sequence[bytes] = ()  # what connection `i` sends first, if anything
 
 
 class QueuePlan(Plan, frozen=True, kw_only=True, tag=True):
-    """Workers that claim jobs of one queue and ack them."""
+    """Workers claim jobs of one queue and ack them."""
 
     topic: str
     workers: int
@@ -52,7 +52,7 @@ class QueuePlan(Plan, frozen=True, kw_only=True, tag=True):
 
 
 class FanoutPlan(Plan, frozen=True, kw_only=True, tag=True):
-    """One writer, and many who watch its topic over SSE."""
+    """One client writes, and many watch its topic over SSE."""
 
     topic: str
     watchers: int
@@ -60,16 +60,17 @@ class FanoutPlan(Plan, frozen=True, kw_only=True, tag=True):
 
 
 class ManyTopicsPlan(Plan, frozen=True, kw_only=True, tag=True):
-    """Every connection writes to its share of the topics in turn; each topic keeps so many records, or all of them."""
+    """Every connection writes to its share of the topics, one after the other. Each topic keeps `kept_records`, or all
+    records."""
 
     topics: Sequence[str]
     records_per_request: int
     kept_records: int | None = None
-    once: bool = False  # each topic is written to once, and then there is nothing left to send
+    once: bool = False  # write to each topic only once
 
 
 class MediaPlan(Plan, frozen=True, kw_only=True, tag=True):
-    """A room of participants over WebSocket; each publishes packets and receives those of all others."""
+    """A room of participants over WebSocket: each publishes packets and receives everybody else's."""
 
     topic: str
     participants: int
@@ -81,9 +82,9 @@ AnyPlan = CirclePlan | QueuePlan | FanoutPlan | ManyTopicsPlan | MediaPlan
 
 
 def run_load(plans: Sequence[AnyPlan]) -> list[Sample]:
-    """Runs one round in a process of its own, so that the generator has a core and nothing else to do.
+    """Runs one round in a separate process, so that the generator has a core and nothing else to do.
 
-    Several plans are run in turns; each gives a sample.
+    Several plans take turns; each gives a sample.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "topics.bench.load"],

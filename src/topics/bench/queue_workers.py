@@ -1,6 +1,6 @@
-"""Many workers on one queue, each in a closed loop: it claims some jobs, acks them, and goes on until there are none.
+"""Many workers on one queue. Each claims some jobs, acks them, and goes on until there are none.
 
-The claim is timed, from request to reply.
+The claim is timed from request to reply.
 """
 
 import re
@@ -71,7 +71,7 @@ class RespDialect:
         return ENTRY_ID.findall(self._received)
 
     def feed(self, data: bytes) -> bool:
-        """Acks are answered with a number, claims with entries, or with `*-1` when there are none."""
+        """Redis answers an ack with a number, and a claim with entries, or with `*-1` if there are none."""
         self._received = data = data if self._complete else self._received + data
         if data.startswith(b"-"):
             raise MalformedReply(data[:300].decode("utf-8", "replace"))
@@ -80,7 +80,7 @@ class RespDialect:
 
 
 class Worker(Connection):
-    """Claim, ack, claim."""
+    """Claims jobs, acks them, and claims again."""
 
     def __init__(self, dialect: Dialect, clock: Clock) -> None:
         super().__init__([], dialect, clock)
@@ -103,13 +103,13 @@ class Worker(Connection):
             self._acked += len(self._jobs)
 
     def take_acked(self) -> int:
-        """How many jobs it acked since the last call."""
+        """How many jobs it has acked since the last call."""
         acked, self._acked = self._acked, 0
         return acked
 
 
 class Workers(ClosedLoop):
-    """Records are jobs acked; requests are claims and acks."""
+    """Counts acked jobs as records, claims and acks as requests."""
 
     def __init__(self, plan: QueuePlan, clock: Clock) -> None:
         dialect = RespDialect if plan.target.kind is TargetKind.REDIS else HttpDialect

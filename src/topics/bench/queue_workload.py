@@ -1,4 +1,4 @@
-"""A hundred workers on one queue, each claiming 8 jobs and acking them, against `XREADGROUP` and `XACK`."""
+"""A hundred workers on one queue, each claiming 8 jobs and acking them, compared with `XREADGROUP` and `XACK`."""
 
 import time
 
@@ -10,12 +10,12 @@ from topics.bench.workload import Expectation, Workload
 
 WORKERS = 100
 JOBS_PER_CLAIM = 8
-JOBS_PER_S_MAX = 50_000  # written for every second of a round and its warm-up; the round ends when all are done
-SETTLE_S = 6.0  # long enough for the written segments to be sealed, which is part of writing and not of claiming
+JOBS_PER_S_MAX = 50_000  # jobs written for each second of a round and its warm-up; the round ends when all are done
+SETTLE_S = 6.0  # long enough to seal the segments, which belongs to writing and not to claiming
 
 
 class QueueWorkload(Workload):
-    """Every round has a queue that is full at its start."""
+    """Every round starts with a full queue."""
 
     name = group = "queue"
     kinds = frozenset({TargetKind.TOPICS, TargetKind.REDIS})

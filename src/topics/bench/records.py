@@ -6,7 +6,7 @@ from topics.bench.resp import LINES_PER_BULK_STRING, encode_command
 DATA_BYTES = 120
 FIELDS_PER_ENTRY = 2  # tag and data
 BATCH_RECORDS = 1000
-WINDOW_MS = 119_999  # any but the default
+WINDOW_MS = 119_999  # anything but the default
 
 
 def tag_of(number: int) -> bytes:
@@ -14,7 +14,7 @@ def tag_of(number: int) -> bytes:
 
 
 def data_of(number: int, size: int = DATA_BYTES) -> bytes:
-    """A JSON object of exactly `size` bytes, which are at least `DATA_BYTES`."""
+    """A JSON object of exactly `size` bytes, which must be at least `DATA_BYTES`."""
     head = b'{"type":"resize","url":"s3://images/%07d.png","width":256,"height":256,"note":"' % (number % 10_000_000)
     return head + b"x" * (size - len(head) - 2) + b'"}'
 
@@ -33,17 +33,18 @@ def stream_command(stream: bytes, entry_id: bytes, number: int) -> bytes:
 
 
 def fill(control: HttpControl, topics: list[str], first: int, records: int, size: int = DATA_BYTES) -> None:
-    """Writes records from number `first` on, one batch to each topic in turn."""
+    """Writes records from number `first` on, batch by batch, to one topic after the other."""
     for turn, (at, count) in enumerate(_batches(first, records)):
         path = f"/v0/topics/{topics[turn % len(topics)]}?return_seqs=false"
         control.call("POST", path, write_body(at, count, size))
 
 
 def wait_until_durable(control: HttpControl, topics: list[str]) -> None:
-    """Returns when a kill can lose nothing of what these topics hold.
+    """Returns once a kill can lose nothing of these topics.
 
-    A write of class `disk` is answered up to 20 ms before it is in a file. A change of a topic is answered when it is
-    durable, and everything before it in the log of its topic is durable by then. It must change something to be logged.
+    A write of class `disk` is answered up to 20 ms before it is in a file. But a change of a topic's configuration is
+    answered once it is durable, and with it everything before it in the topic's log. It is only logged if it changes
+    something.
     """
     for topic in topics:
         control.call("PUT", f"/v0/topics/{topic}", b'{"idempotency_window_ms":%d}' % WINDOW_MS)

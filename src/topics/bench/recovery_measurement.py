@@ -1,6 +1,6 @@
-"""How long a server takes from the start of its process until it is ready: after an immediate kill, after a kill when
-it had been idle for a while, and after a clean stop. It takes turns with the server of an older checkout, if there is
-one, and reports the ratios.
+"""How long a server takes from the start of its process until it is ready: after a kill right after the last write,
+after a kill some seconds later, and after a clean stop. If there is an older checkout, its server takes turns with this
+one, and the ratios are reported.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ LEFT_ALONE_S = 8.0
 AT_ONCE = "a kill at once"
 LATER = f"a kill {LEFT_ALONE_S:.0f} s later"
 STOPPED = "a clean stop"
-TIMES_MAX = {AT_ONCE: 0.55, LATER: 0.6, STOPPED: 1.0}  # of what the older server takes
+TIMES_MAX = {AT_ONCE: 0.55, LATER: 0.6, STOPPED: 1.0}  # of the older server's time
 
 
 class _State(msgspec.Struct):

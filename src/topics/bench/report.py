@@ -57,7 +57,7 @@ def render_json(
     durability: str,
     measured: Sequence[MeasurementResult] = (),
 ) -> bytes:
-    """The same, with every round."""
+    """All results as JSON, with every round."""
     document = {
         "topics": VERSION,
         "machine": {
@@ -128,7 +128,7 @@ def _ratio_lines(ratios: Sequence[Ratio]) -> list[str]:
 
 
 def _with_spread(pairs: PairedRatio) -> str:
-    """The median, where it would likely be in another run, and the lowest and highest of all."""
+    """The median, the range in which another run would likely find it, and the lowest and highest values."""
     spread = f"{GAP}({len(pairs.ascending)} turns: {pairs.ascending[0]:.3f} to {pairs.ascending[-1]:.3f})"
     if pairs.likely is None:
         return f"{pairs.median:.3f}{spread}"

@@ -1,8 +1,8 @@
 """RESP, the Redis wire format, as the load generator needs it.
 
-A reply is followed by counting its lines: every command of a script has a reply of known shape, and no payload of the
+Counting lines is enough to follow a reply: every command of a script has a reply of known shape, and no payload of the
 benchmark contains a line break. Parsing each item of a 1000-entry reply in Python would take as long as Redis takes to
-make it, and the run would measure the generator.
+write it, and the run would measure the generator.
 """
 
 from topics.bench.errors import MalformedReply
@@ -47,7 +47,7 @@ class RespReply:
         self._tail = b"\r\n"
 
     def feed(self, data: bytes) -> bool:
-        """True when the reply is complete. An error reply ends the connection: the lines no longer add up.
+        """Returns True when the reply is complete. An error reply ends the connection, because lines no longer add up.
 
         Hot: one search and one count for each read.
         """

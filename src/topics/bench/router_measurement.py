@@ -1,4 +1,4 @@
-"""What a write costs when routers copy it to one, ten, a hundred or a thousand topics, and when the last copy
+"""What a write costs when routers copy it to one, ten, a hundred or a thousand topics, and how long until the last copy
 arrives."""
 
 import tempfile
@@ -37,7 +37,7 @@ class _Round(NamedTuple):
 
 class RouterMeasurement(Measurement):
     """Single writes at a fixed rate. A copy has arrived when its router has counted it. Nobody reads the copies,
-    because a read would make them."""
+    because a read would trigger the copying."""
 
     name = "routers"
 
@@ -84,7 +84,7 @@ class RouterMeasurement(Measurement):
         return _Round(sorted(acks_ns), sorted(copies_ns), (_frames(control) - frames) / WRITES)
 
     def _wait_for_last(self, control: HttpControl, fanout: int, count: int) -> None:
-        """The routers of one source are served in the order they were made."""
+        """Waits until the last router has copied `count` records. Routers of a source copy in the order of creation."""
         path = _router_path(fanout, fanout - 1)
         deadline_ns = self._clock.monotonic_ns() + COPIED_S_MAX * 1e9
         while msgspec.json.decode(control.call("GET", path), type=_Router).forwarded_total < count:
@@ -107,7 +107,7 @@ def _figures(fanout: int, measured: _Round) -> list[Figure]:
 
 
 def _frames(control: HttpControl) -> float:
-    """The last frames are written a moment after the last write is answered."""
+    """The server's count of WAL frames. The last frames are written a moment after the last answer."""
     time.sleep(0.2)
     found = counter_in(control.call("GET", "/v0/metrics").decode(), FRAMES_COUNTER)
     if found is None:

@@ -1,4 +1,4 @@
-"""Numbers out of rounds: percentiles, rates, the median round, and ratios of rounds run side by side."""
+"""Computes numbers from rounds: percentiles, rates, the median round, and ratios of neighbouring rounds."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Counts:
     elapsed_ns: int
     errors: int = 0
     first_error: str | None = None
-    by_worker: tuple[int, ...] = ()  # the records, where it matters who did them
+    by_worker: tuple[int, ...] = ()  # the records of each worker, if that matters
 
     @classmethod
     def nothing(cls) -> "Counts":
@@ -57,8 +57,8 @@ class Sample:
     first_error: str | None
     generator_busy: float
     unevenness: float | None = None  # how much the busiest worker did, as a multiple of the mean
-    target_cpu_s: float | None = None  # of all its threads; unknown for a process that somebody else started
-    turns: tuple["Sample", ...] = ()  # where the round was shared with others of its kind, in turns
+    target_cpu_s: float | None = None  # of all its threads; None for a process that somebody else started
+    turns: tuple["Sample", ...] = ()  # if targets of one kind shared the round
 
     @property
     def cpu_us_per_record(self) -> float | None:
@@ -106,7 +106,7 @@ def median_round(rounds: Sequence[Sample]) -> Sample:
 
 
 def median_latency_round(rounds: Sequence[Sample]) -> Sample:
-    """The same for rounds at a fixed rate: the one with the median p99."""
+    """The median round of those at a fixed rate: the one with the median p99."""
     ascending = sorted(rounds, key=lambda sample: sample.p99_ms)
     return ascending[(len(ascending) - 1) // 2]
 
@@ -126,7 +126,7 @@ class PairedRatio:
 
     @property
     def likely(self) -> tuple[float, float] | None:
-        """Where the true median is in at least 95 of 100 runs like this one; too few pairs cannot tell.
+        """The range that has the true median in at least 95 of 100 runs like this one; None if there are too few pairs.
 
         Whatever their distribution, half of all pairs fall below the true median. So the number of pairs below it is
         like the number of heads in as many coin tosses: the `rank`-th lowest and highest ratios enclose the median,
@@ -144,13 +144,13 @@ class PairedRatio:
 def paired_ratio(
     subject: Sequence[Sample], peer: Sequence[Sample], value: Callable[[Sample], float | None]
 ) -> PairedRatio | None:
-    """Pairs in which a value is unknown or zero are left out."""
+    """The ratios of all pairs in which both values are known and not zero; None if there are none."""
     pairs = [(value(a), value(b)) for a, b in zip(subject, peer, strict=True)]
     ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
     return PairedRatio(tuple(sorted(ratios))) if ratios else None
 
 
-# What two targets can be compared by. For a rate, more is faster; for everything else, less.
+# The values by which two targets can be compared. A higher rate is faster; everything else is faster if lower.
 VALUES: dict[str, Callable[[Sample], float | None]] = {
     RATE: lambda sample: sample.records_per_s,
     P50: lambda sample: sample.p50_ms,

@@ -1,7 +1,7 @@
-"""What many topics cost: making them, keeping them, a stop and a start with them, and a hot topic among them.
+"""What many topics cost: to create and keep them, to stop and start with them, and to write to a hot topic among them.
 
-One server has many topics, another has ten, and that of an older checkout has as many as the first. The two with many
-topics make them in turns, side by side; the rest is measured one after the other, each with the machine to itself.
+One server has many topics, another has ten, and the server of an older checkout has as many as the first. The two with
+many topics create them in turns, side by side; the rest is measured one server at a time.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ CONNECTIONS = 16
 MAKE_S_MAX = 600.0
 STOP_S_MAX = 300.0
 READY_S_MAX = 300.0
-SLOWED_S = 0.05  # a refused writer tries again after that long
+SLOWED_S = 0.05  # how long a refused writer waits before it tries again
 IDLE_AFTER_S = 30.0
 IDLE_S = 5.0
 MEMORY_PROBE_S = 0.2
@@ -51,7 +51,7 @@ class Hot:
     """The result of writing to a hot topic at full speed."""
 
     records_per_s: float
-    added_bytes: int  # at its peak
+    added_bytes: int  # at the peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ScaleMeasurement(Measurement):
             progress(f"scale: making {self._topics} topics")
             made = _make(self._topics, servers)
             topic_bytes = (own.anonymous_bytes() - empty_bytes) / self._topics
-            # The older one first, so that work it puts off is not charged to this one.
+            # The older server first, so that this one does not pay for work the older puts off.
             for name in reversed(self._sources):
                 server, directory = lives[name]
                 if server is own:
@@ -198,7 +198,7 @@ def _server(sources: Path) -> Iterator[tuple[OwnProcess, Path]]:
 
 
 def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
-    """Each topic is made by its first write. Several servers take turns."""
+    """Creates each topic by its first write. Several servers take turns."""
     names = topic_names(topics)
     settings = LoadSettings(CONNECTIONS, MAKE_S_MAX, warm_up_s=0.05)
     plans = [
@@ -215,7 +215,7 @@ def _make(topics: int, servers: dict[str, OwnProcess]) -> dict[str, Sample]:
 
 
 def make_topics(topics: int, server: OwnProcess) -> list[str]:
-    """Makes topics with one record each, at full speed, and returns their names."""
+    """Creates topics with one record each, at full speed, and returns their names."""
     _make(topics, {"topics": server})
     return topic_names(topics)
 
@@ -225,12 +225,12 @@ def topic_names(topics: int) -> list[str]:
 
 
 def _idle_cpu(server: OwnProcess) -> float:
-    """The share of a processor it uses while idle."""
+    """The share of a core that an idle server uses."""
     before = cpu_ns(server.process.pid)
     time.sleep(IDLE_S)
     after = cpu_ns(server.process.pid)
     if before is None or after is None:
-        raise BenchError("the processor time of a process cannot be told here")
+        raise BenchError("the CPU time of a process cannot be read here")
     return max(after - before, 1) / 1e9 / IDLE_S
 
 

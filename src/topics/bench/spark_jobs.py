@@ -1,6 +1,6 @@
-"""The bulk jobs of `topics pipeline` beside what Spark, or the client, needs for the same.
+"""The bulk jobs of `topics pipeline`, compared with Spark or the client doing the same work.
 
-A job and its peer take turns, and a ratio compares two runs next to each other. The first round warms up.
+A job and its peer take turns, and a ratio compares two neighbouring runs. The first round is a warm-up.
 """
 
 import shutil
@@ -47,8 +47,8 @@ DEADLINE_S = 600
 
 
 class JobBench:
-    """`fields` are those of a payload, `lines` and `payloads` the same records as JSON. `produce` writes that many
-    through the client and returns rows a second; `forget` removes a topic."""
+    """`fields` are the fields of a payload; `lines` and `payloads` are the same records as JSON. `produce` writes a
+    number of records through the client and returns rows a second; `forget` removes a topic."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class JobBench:
         self._clock = SystemClock()
 
     def figures(self, records: int, produced: int, small: str, rounds: int, progress: Progress) -> list[Figure]:
-        """`records` are in the topic; `produced` of them are replayed; the topic `small` has few."""
+        """The topic has `records` records, of which `produced` are replayed; the topic `small` has only a few."""
         ratios: dict[str, list[float]] = {}
         rates: dict[str, list[float]] = {}
         for number in range(rounds + 1):
@@ -84,7 +84,7 @@ class JobBench:
                 progress(f"spark: round {number} of {rounds}, {name}")
                 first, second = (job, peer) if number % 2 else (peer, job)
                 if name == "group-by" or number == 0:
-                    first, second = job, peer  # the records to group were archived a moment ago
+                    first, second = job, peer  # its records were archived a moment ago
                 found = {first: first(), second: second()}
                 if number:
                     rates.setdefault(name, []).append(found[job])
@@ -121,7 +121,7 @@ class JobBench:
             return self._seconds(lambda: archive(self._spark, spec))
 
     def _json_to_parquet(self) -> float:
-        """The same columns: the record's, and the fields of its payload as a struct."""
+        """Writes the same columns as the archive: the record's, and the fields of its payload as a struct."""
         with self._emptied(self._plain):
             lines = self._spark.read.schema(LINES).json(str(self._directory / "lines"))
             typed = lines.withColumn("value", sf.from_json("data", self._fields))

@@ -1,10 +1,10 @@
 """Rows a second in and out of Spark: sealed segments read as files, the same over HTTP, and writes.
 
-The reads are compared with Spark's own JSON reader on the same records: the server's export, a line for each record,
-read into the same columns, and the bare payloads, read into the same fields. The writes are compared with the client's
-producer. All take turns, so whatever else the machine does affects all of them; ratios are those of rounds next to each
-other. Readers of whole records make every column (`noop` throws the rows away after that); those that count or group
-name the columns they need.
+Reads are compared with Spark's JSON reader on the same records: on the server's export with a line for each record,
+read into the same columns, and on the bare payloads, read into the same fields. Writes are compared with the client's
+producer. All take turns, so other work on the machine affects all of them; ratios compare neighbouring rounds. Readers
+of whole records fill every column, and then `noop` drops the rows; readers that count or group name the columns they
+need.
 """
 
 import tempfile
@@ -137,7 +137,8 @@ class SparkMeasurement(Measurement):
         return count / seconds
 
     def _produce(self, server: OwnProcess, url: str) -> float:
-        """The same number of records, by the client: one producer in a thread for each task of Spark."""
+        """Writes as many records through the client: one producer thread for each task of Spark. Returns rows a
+        second."""
         count = self._records // SINK_SHARE
         halves = [range(at, count, PRODUCERS) for at in range(PRODUCERS)]
 
@@ -174,7 +175,7 @@ def _session() -> "SparkSession":
     try:
         from topics.spark.session import local_session  # noqa: PLC0415
     except ImportError as problem:
-        raise BenchError(f'there is no PySpark ({problem}): pip install "topics-engine[spark]"') from problem
+        raise BenchError(f'PySpark is missing ({problem}): pip install "topics-engine[spark]"') from problem
     return local_session("topics-bench", settings=SETTINGS)
 
 

@@ -1,4 +1,4 @@
-"""How long an empty server takes from the start of its process until it is ready, beside that of an older checkout."""
+"""How long an empty server takes from the start of its process until it is ready, compared with an older checkout."""
 
 import tempfile
 from pathlib import Path

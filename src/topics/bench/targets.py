@@ -1,4 +1,4 @@
-"""What is measured: this server, that of another checkout, any `/v0` URL, the bare protocol layer, Redis, NATS.
+"""The targets: this server, the server of another checkout, any `/v0` URL, the bare protocol layer, Redis, NATS.
 
 Each comes from a context manager that starts it if necessary and stops it at the end. All are reached over loopback
 TCP, unless the user explicitly asked for a remote URL.
@@ -39,7 +39,7 @@ class Target:
     api_key: str | None = None
     process_id: int | None = None  # if the benchmark started it
     older: bool = False  # the server of another checkout: marks compare this one with it
-    sync_always: bool = False  # a peer that syncs before it answers: the match of the `fsync` class
+    sync_always: bool = False  # a peer that syncs before it answers, to compare with the `fsync` class
 
     def http(self) -> HttpControl:
         return HttpControl(self.host, self.port, self.api_key)
@@ -66,13 +66,13 @@ def target_at(url: str, *, allow_remote: bool, api_key: str | None) -> Target:
 
 
 def target_of(server: OwnProcess, name: str = "topics", *, older: bool = False) -> Target:
-    """A server the benchmark started."""
+    """A server that the benchmark started."""
     return Target(name, TargetKind.TOPICS, LOOPBACK, server.port, process_id=server.process.pid, older=older)
 
 
 @contextmanager
 def own_server(checkout: Path | None = None) -> Iterator[Target]:
-    """This project's server, fresh, with a data directory that is removed afterwards; or that of another checkout."""
+    """Starts this server, or that of another checkout, on a new data directory that is removed afterwards."""
     name, sources = "topics", OWN_SOURCES
     if checkout is not None:
         name, sources = f"checkout {checkout.resolve().name}", sources_in(checkout)

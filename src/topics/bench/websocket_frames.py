@@ -56,7 +56,7 @@ class ServerFrames:
         self._unread = b""
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The whole frames, each as its opcode and payload. Hot: called for every piece that arrives."""
+        """The opcode and payload of each whole frame. Hot: called for every piece that arrives."""
         if self._unread:
             data = self._unread + data
         if not self.open:

@@ -1,7 +1,7 @@
-"""What a workload is. A new one is a class of its own and a line in `workloads.py`.
+"""What a workload is. A new one is a class and a line in `workloads.py`.
 
-A workload knows how to ask each kind of target for the same work, but not how the rounds are ordered or shown. It plans
-what the load generator does in a round. Most send a closed loop of prepared requests (`ClosedLoop`).
+A workload knows how to ask each kind of target for the same work, but not how rounds are ordered or shown. It plans
+what the load generator does in a round; mostly that is a closed loop of prepared requests (`ClosedLoop`).
 """
 
 import secrets
@@ -19,7 +19,8 @@ from topics.bench.targets import Target, TargetKind
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What this server should reach, as a multiple of the peer's. Peer `topics` is the server of an older checkout."""
+    """What this server should reach, as a multiple of a peer's value. Peer `topics` is the server of an older
+    checkout."""
 
     peer: TargetKind
     at_least: float | None = None
@@ -30,8 +31,7 @@ class Expectation:
 class Workload(ABC):
     """One thing to measure. `group` is the word that selects it on the command line.
 
-    Every round has a topic that is new at its start, so that the last round is like the first and memory is bounded by
-    one round.
+    Every round begins with a new topic, so that the last round is like the first and memory is bounded by one round.
     """
 
     name: str
@@ -39,16 +39,16 @@ class Workload(ABC):
     summary: str
     kinds: frozenset[TargetKind]
     expectations: tuple[Expectation, ...] = ()
-    fixed_rate: bool = False  # it sends at a fixed rate, however fast the target is, and the latency is what counts
+    fixed_rate: bool = False  # it sends at a fixed rate, however fast the target is, so only the latency counts
     synced: bool  # every answer waits for the disk, so it is compared with peers that always sync
-    connections: int | None = None  # instead of as many as the settings say
+    connections: int | None = None  # instead of the number in the settings
 
     def __init__(self, durability: str) -> None:
         # Unique, because a URL may point to a server with somebody's topics.
         self.topic = f"bench-{self.name}-{secrets.token_hex(4)}"
         self.config = b'{"durability":"%b"}' % durability.encode("ascii")
         self.synced = durability == "fsync"
-        # What one must know to read the figures correctly; the report shows it.
+        # What a reader must know to understand the figures; the report shows it.
         self.caveats: list[str] = []
 
     @abstractmethod
@@ -60,16 +60,16 @@ class Workload(ABC):
         here."""
 
     def offered_by(self, target: Target) -> bool:
-        """Whether this target can do the work, and does it as durably as the others."""
+        """Whether this target can do the work, as durably as the others."""
         alike = target.kind is not TargetKind.REDIS or target.sync_always == self.synced
         return target.kind in self.kinds and alike
 
     def own_figures(self, target: Target, typical: Sample) -> tuple[Figure, ...]:
-        """A figure about one of this project's servers alone, with its mark."""
+        """Figures about one of this project's servers alone, with their marks."""
         return ()
 
     def run_round(self, targets: Sequence[Target], settings: LoadSettings) -> list[Sample]:
-        """One measured round of targets of one kind: they share it in turns."""
+        """Runs one measured round, which targets of one kind share in turns."""
         try:
             for target in targets:
                 self.set_up(target, settings)
@@ -79,7 +79,7 @@ class Workload(ABC):
                 self.clean_up(target)
 
     def set_up(self, target: Target, settings: LoadSettings) -> None:
-        """Makes what a round needs. Redis makes a stream on the first write."""
+        """Creates what a round needs. Redis creates a stream on the first write."""
         if target.kind is TargetKind.TOPICS:
             with target.http() as control:
                 control.call("PUT", f"/v0/topics/{self.topic}", self.config)
@@ -92,7 +92,7 @@ class Workload(ABC):
         return run_load([self.plan(target, settings) for target in targets])
 
     def clean_up(self, target: Target) -> None:
-        """Called after each round, and once per target after the last: it leaves nothing of the workload behind."""
+        """Removes everything of the workload. Called after each round, and once more per target at the end."""
         match target.kind:
             case TargetKind.TOPICS:
                 with target.http() as control:
@@ -101,7 +101,7 @@ class Workload(ABC):
                 with target.redis() as control:
                     control.call(b"DEL", self.topic.encode("ascii"))
             case TargetKind.NATS:
-                with target.nats() as nats:  # the last time there is none, and the target says so
+                with target.nats() as nats:  # the last time, the stream is gone and the target refuses
                     nats.request(b"$JS.API.STREAM.DELETE." + self.topic.encode("ascii"), b"")
             case TargetKind.EMPTY_HANDLER:
                 pass

@@ -1,4 +1,4 @@
-"""The tables of workloads and measurements. A new one is a class in a module of its own and a line here."""
+"""The tables of workloads and measurements. A new one is a class in its own module and a line here."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ def all_workloads(durability: str, room: MediaRoom = ROOM) -> tuple[Workload, ..
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a measurement measures, and what it is compared with. None: as much as its mark assumes."""
+    """How much a measurement measures, and what it is compared with. None means the size that its mark assumes."""
 
     records: int | None = None
     topics: int | None = None
@@ -75,7 +75,7 @@ def selections() -> list[str]:
 
 
 def select(selection: str, durability: str, room: MediaRoom = ROOM) -> list[Workload]:
-    """`room` is that of the media workload."""
+    """The workloads that `selection` names. `room` is the room of the media workload."""
     return [
         workload
         for workload in all_workloads(durability, room)

@@ -1,4 +1,4 @@
-"""Writes of one record and of a batch a call, against `XADD`, pipelined `XADD` and JetStream."""
+"""Writes of one record and of a batch a call, compared with `XADD`, pipelined `XADD` and JetStream."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -104,7 +104,7 @@ def _records(count: int) -> str:
 
 
 def _expectations(durability: str, records: int, connections: int | None) -> tuple[Expectation, ...]:
-    """A synced write waits for the disk, so it is compared with a Redis that always syncs, not with an empty
+    """The marks. A synced write waits for the disk, so it is compared with a Redis that always syncs, not with an empty
     handler."""
     redis, older = TargetKind.REDIS, TargetKind.TOPICS
     if durability == "fsync":

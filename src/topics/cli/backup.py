@@ -17,7 +17,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "backup",
         description="Copies a data directory, cold segments included, to a new directory that a server can be "
-        "started on. The server may run and write meanwhile; every write it had synced before is in the copy.",
+        "started on. The server may run and write meanwhile; every write it had acknowledged before is in the copy.",
     )
     parser.add_argument("target", metavar="DEST", help="the new directory; it must be empty or not exist")
     parser.add_argument(

@@ -22,7 +22,7 @@ complete -o default -F _topics topics
 """
 
 ZSH = r"""#compdef topics
-# zsh completion of topics. Put this into ~/.zshrc, behind compinit:  eval "$(topics completion zsh)"
+# zsh completion of topics. Put this into ~/.zshrc, after compinit:  eval "$(topics completion zsh)"
 _topics() {
     local -a names shown
     local name what

@@ -1,7 +1,7 @@
-"""The crew of `topics work`: the client's worker, whose handler runs a command with the job on its stdin.
+"""The crew of `topics work`: the client's worker, with a handler that runs a command with the job on its stdin.
 
-Claiming, keeping leases, settling and fencing are the client's. Commands run in sessions of their own, so that Ctrl-C
-reaches this process alone.
+The client claims, keeps leases, settles and fences. Each command runs in a separate session, so that Ctrl-C reaches
+only this process.
 """
 
 import argparse
@@ -62,7 +62,7 @@ class ToldWorking(Working[Any]):
 
 
 class Crew(AsyncWorker[Any]):
-    """`told` is called for every job that is settled, `finishing` with how many still run when it is stopped."""
+    """Calls `told` for every settled job, and `finishing` with how many still run when it is stopped."""
 
     def __init__(
         self,

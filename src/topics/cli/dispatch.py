@@ -29,7 +29,9 @@ def dispatch(words: list[str]) -> int:
         return REFUSED
     gc.disable()  # nothing is garbage while modules are loaded: looking for it is a twelfth of a server's start
     parser = Parser(prog="topics")
-    import_module(module).add_parser(parser.add_subparsers(dest="command", required=True))
+    # With `prog`, argparse does not format a usage line to find it out, which takes four more modules.
+    import_module(module).add_parser(parser.add_subparsers(dest="command", required=True, prog="topics"))
+    gc.freeze()  # nor later: the first collection would go through all of it, another twelfth
     gc.enable()
     chosen = parser.parse_args(words)
     try:

@@ -60,7 +60,7 @@ def _scopes(text: str) -> tuple[str, ...]:
     scopes = tuple(text.split("+"))
     for scope in scopes:
         if scope not in SCOPES:
-            raise argparse.ArgumentTypeError(f"{scope!r} is none of {', '.join(SCOPES)}; join them with +")
+            raise argparse.ArgumentTypeError(f"{scope!r} is not one of {', '.join(SCOPES)}; join them with +")
     return scopes
 
 

@@ -76,4 +76,6 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             choices = [str(choice) for choice in action.choices]
-            raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(choices)}{nearest(value, choices)}")
+            raise argparse.ArgumentError(
+                action, f"{value!r} is not one of {', '.join(choices)}{nearest(value, choices)}"
+            )

@@ -1,4 +1,4 @@
-"""`pipelines.toml`: jobs that run by themselves, each with the command line it has anyway.
+"""`pipelines.toml`: jobs that run by themselves, each with its usual command line.
 
 [jobs.archive-shop]
 run = "archive shop --to archive"
@@ -43,9 +43,9 @@ ROWS = {
     "archive": "records", "audit": "records", "compact": "records", "export": "records", "forget": "forgotten",
     "import": "imported", "replay": "appended", "rollup": "records",
 }  # fmt: skip
-"""Of each job that may be in the file, what of its summary is counted."""
+"""For each job that may be in the file, the field of its summary that counts what it did."""
 ARCHIVE_OF = {"archive": "to", "compact": "directory", "forget": "archive"}
-"""Of each job that writes to an archive, the argument that names it."""
+"""For each job that writes to an archive, the argument that names the archive."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -67,11 +67,11 @@ class FileJob:
     def supervised(self, spark: "SparkSession", turn: threading.Lock) -> "Supervised":
         from topics.spark.jobs.supervise import Supervised  # noqa: PLC0415
 
-        # A session of its own: neither views nor settings of one job are seen by another.
+        # A separate session, so that no job sees the views or settings of another.
         session = spark.newSession()
 
         def run() -> "Outcome":
-            # A pool of its own, too: without one, jobs wait for each other's stages in the order they came.
+            # And a separate pool: in one pool, jobs would wait for each other's stages.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
             return self.run(session)
 
@@ -80,7 +80,7 @@ class FileJob:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What the jobs of the file make, which therefore need not be there when others of them are checked."""
+    """What the jobs of the file create: it need not exist yet when other jobs are checked."""
 
     topics: frozenset[str]
     archives: frozenset[str]
@@ -94,8 +94,8 @@ class _Made:
 
 
 def read_file(path: str, common: Common, jobs: Mapping[str, PipelineJob]) -> list[FileJob]:
-    """Everything is checked as if each job were run by hand, before Spark starts. Raises `InvalidArguments`, which
-    names the job."""
+    """Checks everything before Spark starts, as if each job were run by hand. Raises `InvalidArguments`, which names
+    the job."""
     try:
         with open(path, "rb") as file:
             content = tomllib.load(file)
@@ -186,13 +186,13 @@ class _Words:
                 spec = job.spec(_arguments(self.where, job, self.words, _now()), common)
             except TopicsError as error:
                 if made.will_have(error):
-                    return Outcome(0)  # who makes it has not come to it yet
+                    return Outcome(0)  # the job that creates it has not run yet
                 raise
             progress = Lag()
             summary: Any = job.run(spark, spec, progress)
             wrong = job.render(summary) if self.job == "audit" and job.status(summary) != 0 else None
             rows = getattr(summary, ROWS[self.job])
-            # A roll-up that found nothing new had no batch to tell of its lag.
+            # A roll-up that found nothing new had no batch to report a lag.
             lag = 0 if self.job == "rollup" and rows == 0 else progress.lag
             return Outcome(rows, lag, _accounts(self.job, summary), wrong)
 
@@ -228,7 +228,7 @@ def _now() -> str:
 
 
 def _accounts(name: str, summary: Any) -> "tuple[Account, ...]":
-    """Where a job accounts for every seq of a topic up to where it is."""
+    """The accounts of a job that accounts for every seq of its topics."""
     from topics.spark.jobs.reports import Account  # noqa: PLC0415
 
     if name == "audit":

@@ -44,7 +44,7 @@ def render(summary: "ForgetSummary") -> str:
     ]
     if summary.archive is not None:
         files = counted(summary.files_rewritten, "file")
-        lines.append(f"{summary.archive}: {summary.forgotten:,} of them removed, {files} written anew")
+        lines.append(f"{summary.archive}: {summary.forgotten:,} of them removed, {files} rewritten")
     lines += [f"still on disk: {place}" for place in summary.still_on_disk]
     lines += [f"not touched: {place}" for place in summary.untouched]
     return "\n".join(lines)

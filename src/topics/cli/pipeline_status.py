@@ -1,4 +1,4 @@
-"""`topics pipeline status`: how the jobs of `up` are, as their last reports tell it."""
+"""`topics pipeline status`: how the jobs of `up` are, by their last reports."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from topics.cli.pipeline_job import Common, PipelineJob
 from topics.cli.table import aligned
 
 SILENT_MS = 120_000
-"""How long after it was due a run may begin late, or an idle job say nothing, before something is wrong."""
+"""How late a run may begin, or an idle job report, before something is wrong."""
 
 
 class JobStatus(Struct, frozen=True):
-    """`ago_ms`: how long ago it was told. `silent`: it should have told something since, and did not: whoever ran it
-    is gone, or stands still."""
+    """`ago_ms`: the age of the last report. `silent`: the job should have reported since, but has not: whatever ran it
+    is gone or stuck."""
 
     pipeline: str
     job: str
@@ -34,7 +34,7 @@ class StatusSummary(Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has only those of all jobs."""
+    """It has only the options that all jobs have."""
 
 
 def spec(args: argparse.Namespace, common: Common) -> Any:
@@ -74,7 +74,7 @@ def _status(name: str, report: dict[str, Any], now_ms: int) -> JobStatus:
 
 def render(summary: StatusSummary) -> str:
     if not summary.jobs:
-        return f"{summary.url}: no pipeline has told of itself; topics pipeline up FILE runs them"
+        return f"{summary.url}: no pipeline has reported yet; topics pipeline up FILE runs them"
     rows: list[Sequence[str]] = [("pipeline", "job", "state", "rows", "rows/s", "lag", "told")]
     rows += [
         (

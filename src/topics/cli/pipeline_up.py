@@ -28,7 +28,7 @@ class UpSpec:
 
 
 class UpSummary(Struct, frozen=True):
-    """`failing`: of each job whose last run failed, how many did in a row."""
+    """`failing`: for each job whose last run failed, how many runs failed in a row."""
 
     jobs: int
     failing: dict[str, int]
@@ -52,8 +52,8 @@ def run(spark: Any, wanted: UpSpec, progress: Any) -> UpSummary:
     from topics.spark.jobs.reports import TopicReports  # noqa: PLC0415
     from topics.spark.jobs.supervise import supervise  # noqa: PLC0415
 
-    # Spark starts it with the first query that calls Python. Two at once, in threads, would start two, and one of the
-    # queries be called where nobody listens.
+    # Spark would start it with the first query that calls Python. Two threads at once would start two, and Java would
+    # call one of the queries where nobody listens.
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
     stop = threading.Event()
     reports = TopicReports(wanted.server, _say)
@@ -79,7 +79,7 @@ def _stop(stop: threading.Event) -> None:
     if stop.is_set():
         raise KeyboardInterrupt
     stop.set()
-    _say("stopping: jobs finish what they are at; once more to end at once")
+    _say("stopping: jobs finish their current runs; a second signal ends them at once")
 
 
 def _say(text: str) -> None:
@@ -107,8 +107,8 @@ def render(summary: UpSummary) -> str:
 JOB = PipelineJob(
     help="run the jobs of a file by themselves, again and again",
     description="Runs the jobs of a file in one Spark application, each as often as it says. A job that fails is tried "
-    "again, later each time, and touches no other. Every run is an event in the topic topics:pipelines. Ctrl-C lets "
-    "the jobs finish what they are at. Exit status: 1 when the last run of a job failed.",
+    "again after a growing wait, and does not affect the others. Every run is reported in the topic topics:pipelines. "
+    "Ctrl-C lets the jobs finish their current runs. Exit status: 1 when the last run of a job failed.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

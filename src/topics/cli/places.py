@@ -22,7 +22,7 @@ def is_pattern(name: str) -> bool:
 
 
 def meant(client: "Client", names: Sequence[str]) -> "dict[str, TopicOverview]":
-    """The topics there are of those named. A plain name must exist; a prefix may match nothing yet."""
+    """Those of the named topics that exist. A plain name must exist; a prefix may match nothing yet."""
     found: dict[str, TopicOverview] = {}
     for name in names:
         if is_pattern(name):
@@ -38,7 +38,7 @@ def meant(client: "Client", names: Sequence[str]) -> "dict[str, TopicOverview]":
 
 
 def there(client: "Client", names: Sequence[str]) -> list[str]:
-    """The names of the topics there are, of those named."""
+    """The names of those named topics that exist."""
     found: dict[str, None] = {}
     for name in names:
         prefix = name.removesuffix("*")

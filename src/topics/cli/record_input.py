@@ -19,7 +19,7 @@ SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # checks it, and takes 1e400 as it i
 
 
 class InvalidLine(TopicsError):
-    """A line is no record. The message names it; everything before it is written."""
+    """A line is not a record. The message names it; everything before it is written."""
 
     def after(self, records: int) -> "InvalidLine":
         before = f"; the {records:,} before it are written" if records else "; nothing was written"

@@ -28,9 +28,9 @@ def add_parser(commands: Commands) -> None:
         description="Lists every setting with its value and where it comes from. Keys are counted, never shown.",
         epilog=examples("topics settings show", "topics settings show --config topics.toml --json"),
     )
-    show.add_argument("--json", action="store_true", help="print an object")
     show.set_defaults(run=show_settings)
     for action in (check, show):
+        action.add_argument("--json", action="store_true", help="print an object")
         action.add_argument("--config", metavar="FILE", help="a file of settings, in TOML")
 
 
@@ -38,6 +38,9 @@ def check_settings(args: argparse.Namespace) -> int:
     from topics.server.settings import read_settings  # noqa: PLC0415 (help does not wait for the server)
 
     warnings = read_settings(dict(os.environ), file=_file(args)).warnings
+    if args.json:
+        print_json({"starts": True, "warnings": list(warnings)})
+        return WARNED if warnings else 0
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print("a server would start with these settings" + (", and warn" if warnings else ""))

@@ -99,7 +99,7 @@ class AsyncProducer(ProducerShell):
             while (batch := await self._next()) is not None:
                 reply = await self._caller.send(self._pending.call(batch))
                 await self._settle(self._pending.acknowledge(batch, reply))
-        except BaseException as error:  # who waits for a write, or closes, gets it
+        except BaseException as error:  # those who wait for a write, or close, get it
             await self._settle(self._pending.fail(error))
             if not isinstance(error, Exception):
                 raise

@@ -114,7 +114,7 @@ class AsyncWorker(WorkerShell[D]):
         self._check()
 
     def _check(self) -> None:
-        """Takes finished jobs off the list; raises what settling one has met."""
+        """Takes finished jobs off the list; raises the error if settling one failed."""
         for task in [task for task in self._tasks if task.done()]:
             self._tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:

@@ -31,11 +31,11 @@ class Broken(Exception):
 
 
 class ByteStream(Protocol):
-    """An answer that is read while it comes, on a connection of its own."""
+    """An answer that is read while it comes, on a separate connection."""
 
     @property
     def answer(self) -> Answer:
-        """Its head; with the body where it is a refusal."""
+        """Its head; if it is a refusal, with the body."""
         ...
 
     async def read(self, timeout_s: float) -> bytes:
@@ -136,7 +136,7 @@ class Caller:
 
 
 def run(steps: Coroutine[Any, Any, T]) -> T:
-    """Runs steps whose port blocks: they finish in one go."""
+    """Runs steps over a blocking port, which finish in one go."""
     try:
         steps.send(None)
     except StopIteration as done:

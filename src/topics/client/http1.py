@@ -13,7 +13,7 @@ from topics.client.core import JSON, Address, Answer, Call
 
 
 class Malformed(Exception):
-    """What the other side sent is no HTTP response, or one beyond our bounds."""
+    """What the other side sent is not an HTTP response, or one beyond our bounds."""
 
 
 class Requests:

@@ -2,9 +2,9 @@
 
     append ─► the open batch ─► (full, or old enough) ─► the batch that is sent ─► acknowledged
 
-A batch is sent as the same bytes under the same numbers until it is acknowledged, and the next one not before: a record
-that the topic has already under its number is left out there, so no break, kill or restart adds one twice. One failure
-that trying again does not mend ends the producer: records behind a hole would be out of order.
+A batch is sent as the same bytes under the same numbers until it is acknowledged; only then is the next one sent. The
+server leaves out a record that the topic already has under its number, so no break, kill or restart adds one twice. A
+failure that retries cannot mend ends the producer: records after a hole would be out of order.
 """
 
 import os
@@ -66,7 +66,7 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class Batch:
-    """Records with consecutive numbers that go in one write. `done` when it is acknowledged, or never will be."""
+    """Records with consecutive numbers that go in one write. `done` once it is acknowledged, or never will be."""
 
     __slots__ = ("byte_count", "callbacks", "done", "error", "first_number", "opened_ns", "reply", "texts", "waiter")
 
@@ -76,7 +76,7 @@ class Batch:
         self.texts: list[bytes] = []
         self.byte_count = 0
         self.callbacks: list[tuple[int, Callback]] = []
-        self.waiter: Any = None  # whatever a shell waits with, once somebody does
+        self.waiter: Any = None  # what a shell waits with, once somebody waits
         self.done = False
         self.reply: WriteResponse | None = None
         self.error: BaseException | None = None

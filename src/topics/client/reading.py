@@ -4,8 +4,9 @@ itself.
     seqs        5 6 7 | 8 … 20 lost | 21 22 23 …
     items      Event(5) Event(6) Event(7) Gap(8, 20, "cap") Event(21) …
 
-The place is kept here, not with the server, so that a broken connection or a restarted server changes nothing: the next
-page is asked for from the same place. The epoch of the topic goes with it: the server tells when it is another one.
+The place is kept here, not on the server, so a broken connection or a restarted server changes nothing: the next page
+is requested from the same place. The topic's epoch goes with it, so the server can tell if the name belongs to a new
+topic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -84,8 +85,8 @@ class Place(TypedDict, total=False):
 
 
 class Reading(Generic[Item_co]):
-    """`position` is the last seq that a page covered; `epoch` says which topic of this name that belongs to, once
-    known."""
+    """`position` is the last seq that a page covered; `epoch`, once known, says which topic of this name it belongs
+    to."""
 
     def __init__(self, caller: Caller, topic: str, place: Place, losses: Losses, as_type: type[Any] | None) -> None:
         if unknown := place.keys() - Place.__annotations__.keys():
@@ -187,7 +188,7 @@ class Reading(Generic[Item_co]):
         if lost is not None:
             self._add_loss(items, Gap(lost.gap_from, lost.gap_to, lost.reason, self._topic))
             if lost.reason == "recreated":
-                # From its beginning, once its epoch is known: the next page may be of yet another one.
+                # Read it from its beginning, once its epoch is known: the next page may be of yet another topic.
                 self.epoch = None
                 self.position, self._from_ts = 0, None
                 if "to_seq" not in self._place:
@@ -228,7 +229,7 @@ class Taken(Generic[Item_co]):
 
 
 class TakenOfTopic(Taken[Item_co]):
-    """The same for one topic, where there is a place to tell and to commit."""
+    """The same for one topic, which has a position that can be committed."""
 
     def __init__(self, reading: "Reading[Item_co]") -> None:
         super().__init__(reading)

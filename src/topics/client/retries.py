@@ -41,7 +41,7 @@ class Retries:
         wanted_s = retry_after_s(answer)
         if answer.status not in {429, 503} or wanted_s is None:
             return None
-        # The jitter comes on top: all who were told the same time shall not come back at once.
+        # The jitter comes on top, so that clients that were told the same time do not all come back at once.
         pause_ms = wanted_s * 1000 + self._pause_ms()
         return pause_ms if self._may_go_on(pause_ms) else None
 

@@ -116,7 +116,7 @@ class Producer(ProducerShell):
         while (batch := self._next()) is not None:
             try:
                 reply = run(self._caller.send(self._pending.call(batch)))
-            except BaseException as error:  # nobody looks at this thread: who waits for a write, or closes, gets it
+            except BaseException as error:  # nobody watches this thread: those who wait for a write, or close, get it
                 self._settle_failed(error)
                 return
             with self._changed:
@@ -125,7 +125,7 @@ class Producer(ProducerShell):
             try:
                 for each in done:
                     call_back(each)
-            except BaseException as error:  # of a callback: told in the same way
+            except BaseException as error:  # raised by a callback: reported in the same way
                 self._settle_failed(error)
                 return
 

@@ -128,7 +128,7 @@ class Places:
             items.append(gap)
 
     def take_records(self, frame: RecordFrame, items: list[Any]) -> None:
-        if frame.topic in self.epochs:  # else it is about to begin anew
+        if frame.topic in self.epochs:  # else it is about to start over
             items += frame.records
             self.seqs[frame.topic] = frame.to_seq
 
@@ -136,7 +136,7 @@ class Places:
         if frame.topic not in self.epochs:
             return
         if frame.reason == "recreated":
-            # From its beginning, once its epoch is known: it may be yet another one when that is asked for.
+            # Read it from its beginning, once its epoch is known: by then it may be yet another topic.
             self.seqs[frame.topic] = 0
             self.epochs.pop(frame.topic, None)
         else:

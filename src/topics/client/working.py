@@ -82,7 +82,7 @@ class Counts(Struct):
 
 
 class Working(Generic[D]):
-    """Its methods may run beside each other, in threads or tasks."""
+    """A worker's state. Its methods may run at the same time, in threads or tasks."""
 
     def __init__(self, caller: Caller, queue: str, options: WorkerOptions, as_type: type[D] | None) -> None:
         if unknown := options.keys() - WorkerOptions.__annotations__.keys():
@@ -111,7 +111,7 @@ class Working(Generic[D]):
         """Raises `TopicNotFound` or `NotAQueue` before anything is done."""
         state = await self.caller.send(calls.topic(self.queue))
         if state.type != "queue":
-            await self.caller.send(calls.claim(self.queue, node=self.node))  # which the server refuses in its words
+            await self.caller.send(calls.claim(self.queue, node=self.node))  # the server's refusal says why
         config = state.config
         self._lease_ms = self._lease_ms or config.lease_ms
         self._deliveries_max, self._dead_letter = config.max_deliveries, config.dead_letter
@@ -123,7 +123,7 @@ class Working(Generic[D]):
         return (self._lease_ms or limits.LEASE_MS_MIN) / 3000
 
     async def claim(self, count: int) -> list[Job[D]]:
-        """Up to so many jobs. If there are none now, or the server is away, call `wait_for_jobs`."""
+        """Up to `count` jobs. If there are none now, or the server is away, call `wait_for_jobs`."""
         call: Call[Any] = calls.claim(self.queue, node=self.node, max=count, lease_ms=self._lease_ms)
         claiming_ns = self.caller.clock.monotonic_ns()
         try:
@@ -140,11 +140,11 @@ class Working(Generic[D]):
         return jobs
 
     def is_drained(self, free: int) -> bool:
-        """After a claim that gave nothing, while so many handlers were free: a worker that drains is through."""
+        """Whether a worker that drains is done, after a claim that gave nothing while `free` handlers were free."""
         return self._drain and free == self.concurrency and not self._away
 
     async def wait_for_jobs(self) -> None:
-        """Until a job is written, or for a while: what was given back or delayed is not written anew."""
+        """Until a job is written, or for a while: jobs given back or delayed are not written again."""
         call = calls.diff(self.queue, self._head_seq, limit=1, wait_ms=limits.WORKER_POLL_MS, include_meta=False)
         try:
             self._head_seq = (await self.caller.send(call)).head_seq

@@ -23,7 +23,7 @@ export function pipelinesPage() {
     const topic = feed.byName.get(TOPIC);
     if (!feed.server || asking || stopped) return;
     if (!topic) {
-      show(place, empty("No pipeline has told of itself yet.", "Pipelines report to the topic ", h("code", {}, TOPIC), " when they run: ", h("code", {}, "topics pipeline up pipelines.toml"), "."));
+      show(place, empty("No pipeline has reported yet.", "Pipelines report to the topic ", h("code", {}, TOPIC), " when they run: ", h("code", {}, "topics pipeline up pipelines.toml"), "."));
       return;
     }
     if (next === null || epoch !== topic.epoch) { next = Math.max(0, topic.head_seq - KEPT); records = []; epoch = topic.epoch; }

@@ -9,28 +9,17 @@ turns, and whoever else has something to do on the loop does it in between.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import Protocol
 
 from topics import limits
 from topics.clock import Clock, monotonic_ms
 from topics.delivery.governor import Governor
 from topics.delivery.scheduler import Scheduler
-from topics.delivery.shared_batches import SharedBatches
+from topics.delivery.shared_batches import Audience, Crowd, SharedBatches, Watcher
 from topics.engine.topic import Topic
 
 _DONE = object()
 
 CallLater = Callable[[float, Callable[[], None]], object]
-
-
-class Watcher(Protocol):
-    def serve(self, topic: Topic, shared: SharedBatches) -> int:
-        """The topic has something new, or is gone: sends what can be sent now. Returns how many bytes that was."""
-        ...
-
-    def pace(self, topics: list[str], retry_after_ms: int) -> None:
-        """The pushes of these topics are paused under pressure."""
-        ...
 
 
 class Hub:
@@ -40,7 +29,7 @@ class Hub:
         self._clock = clock
         self._governor = governor
         self._call_later = call_later
-        self._watchers: dict[Topic, dict[Watcher, None]] = {}
+        self._watchers: dict[Topic, Audience] = {}
         self._ready: Scheduler[Topic] = Scheduler(lambda topic, now_ms: topic.effective_priority(now_ms))
         self._unserved: dict[Topic, deque[Watcher]] = {}  # those that a turn did not get to
         self._again: set[Topic] = set()  # of these topics, those with more for the watchers that were served already
@@ -59,20 +48,35 @@ class Hub:
         return latency_ms
 
     def watch(self, topic: Topic, watcher: Watcher) -> None:
-        self._watchers.setdefault(topic, {})[watcher] = None
+        audience = self._watchers.get(topic)
+        if audience is None:
+            audience = self._watchers[topic] = Audience()
+        audience.watchers[watcher] = audience.served[watcher] = None
 
     def unwatch(self, topic: Topic, watcher: Watcher) -> None:
-        watchers = self._watchers.get(topic)
-        if watchers is not None:
-            watchers.pop(watcher, None)
-            if not watchers:
+        audience = self._watchers.get(topic)
+        if audience is not None:
+            audience.watchers.pop(watcher, None)
+            audience.served.pop(watcher, None)
+            if not audience.watchers:
                 del self._watchers[topic]
                 self._unserved.pop(topic, None)
                 self._again.discard(topic)
                 self._ready.discard(topic)
 
     def watchers_of(self, topic: Topic) -> Collection[Watcher]:
-        return self._watchers.get(topic, ())
+        audience = self._watchers.get(topic)
+        return () if audience is None else audience.watchers
+
+    def go_with(self, crowd: Crowd, watcher: Watcher) -> None:
+        """The watcher is served with the crowd from now on."""
+        self._watchers[crowd.topic].served.pop(watcher, None)
+
+    def go_alone(self, topic: Topic, watcher: Watcher) -> None:
+        """The watcher is in no crowd any more."""
+        audience = self._watchers.get(topic)
+        if audience is not None and watcher in audience.watchers:
+            audience.served[watcher] = None
 
     def changed(self, topic: Topic) -> None:
         """Marks the topic, to be served on the loop's next turn. Once per write."""
@@ -140,19 +144,25 @@ class Hub:
     def _serve(self, topic: Topic, budget: int, ends_ns: int) -> int:
         """Serves the watchers of a topic, or the rest of them. Returns what is left of the budget, 0 when the time is
         up."""
-        unserved = self._unserved.pop(topic, None) or deque(self._watchers.get(topic, ()))
-        shared = SharedBatches(topic, monotonic_ms(self._clock), alone=not self._ready.ready_depth)
+        audience = self._watchers.get(topic)
+        if audience is None:
+            return budget
+        unserved = self._unserved.pop(topic, None) or deque(audience.served)
+        shared = SharedBatches(topic, monotonic_ms(self._clock), alone=not self._ready.ready_depth, audience=audience)
         try:
             while unserved and budget > 0:
                 watcher = unserved.popleft()
-                if watcher in self._watchers.get(topic, ()):  # it may have gone meanwhile
+                if watcher in audience.served:  # it may have gone meanwhile
                     budget -= watcher.serve(topic, shared)
+                    if shared.goes_on:
+                        shared.goes_on = False
+                        unserved.appendleft(watcher)
                     if self._clock.monotonic_ns() > ends_ns:
                         budget = 0
         finally:
-            if shared.crowd is not None:
-                shared.crowd.send()  # whatever happens: they count as served
-        if unserved and topic in self._watchers:
+            if audience.crowds:
+                audience.end_serving()
+        if unserved and audience.watchers:
             if topic in self._ready:
                 self._again.add(topic)  # somebody of those served has more to come
             self._unserved[topic] = unserved

@@ -31,7 +31,8 @@ class Sink(Protocol):
         ...
 
     def join(self, crowd: Crowd) -> int:
-        """Joins those who get the text of the crowd, if it can. Returns how many bytes that takes, 0 if it cannot."""
+        """Sends the text of the crowd, if that leads to where the crowd is, and goes with it from there on, if it can.
+        Returns how many bytes that takes."""
         ...
 
     def tombstone(self, feed: "Feed", gap: Gap, earliest_seq: int, head_seq: int, *, first: bool) -> None:
@@ -52,9 +53,20 @@ class Sink(Protocol):
 
 
 class Feed:
-    """One topic of a subscriber. `cursor` is the last seq dealt with."""
+    """One topic of a subscriber. `cursor` is the last seq dealt with; in a `crowd`, the crowd knows it."""
 
-    __slots__ = ("caught_up", "cursor", "joins", "options", "own_nodes", "recreated", "started", "strong", "topic")
+    __slots__ = (
+        "caught_up",
+        "crowd",
+        "cursor",
+        "joins",
+        "options",
+        "own_nodes",
+        "recreated",
+        "started",
+        "strong",
+        "topic",
+    )
 
     def __init__(
         self, topic: Topic, cursor: int, options: ReadOptions, *, strong: bool = False, recreated: bool = False
@@ -67,6 +79,7 @@ class Feed:
         self.strong = strong
         self.joins = not strong and not recreated and not options.own_nodes  # it may get what others get
         self.recreated = recreated
+        self.crowd: Crowd | None = None
         self.caught_up = False
         self.started = False
 
@@ -109,6 +122,22 @@ class Subscriber:
             if not feed.caught_up or feed.cursor < topic.log.head_seq or topic.deleted:
                 self._hub.changed(topic)
 
+    def cursor_of(self, feed: Feed) -> int:
+        """The last seq dealt with, also while a crowd knows it."""
+        return feed.cursor if feed.crowd is None else max(feed.cursor, feed.crowd.left_seq)
+
+    def go_with(self, crowd: Crowd) -> None:
+        feed = self.feeds[crowd.topic]
+        feed.cursor = crowd.to_seq
+        feed.crowd = crowd
+        self._hub.go_with(crowd, self)
+
+    def go_alone(self, topic: Topic, cursor: int) -> None:
+        feed = self.feeds[topic]
+        feed.cursor = cursor
+        feed.crowd = None
+        self._hub.go_alone(topic, self)
+
     def pace(self, topics: list[str], retry_after_ms: int) -> None:
         self._sink.paced(topics, retry_after_ms)
 
@@ -117,17 +146,12 @@ class Subscriber:
         self._sent_bytes = 0
         if feed is None:
             return 0
-        crowd = shared.crowd
-        if (
-            crowd is not None
-            and feed.cursor == crowd.from_seq
-            and feed.joins
-            and feed.caught_up
-            and feed.options == crowd.options
-            and (joined_bytes := self._sink.join(crowd))
-        ):
-            feed.cursor = crowd.to_seq
-            return joined_bytes
+        if feed.joins and feed.caught_up and (crowds := shared.audience.crowds):
+            crowd = crowds.get(feed.options)
+            if crowd is not None and crowd.takes(feed.cursor, shared):
+                joined_bytes = self._sink.join(crowd)
+                if joined_bytes or feed.crowd is not None:
+                    return joined_bytes
         for _ in range(limits.BATCHES_PER_SERVING_MAX):
             if not self._sink.writable:
                 return self._sent_bytes

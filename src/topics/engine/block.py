@@ -130,15 +130,49 @@ _NO_INDEX: dict[str, int | list[int]] = {}
 _COLUMNS = ("fragments", "has_meta", "has_tags", "meta_at", "nodes", "sizes", "tags", "timestamps")
 
 
+class Unread:
+    """Records that a start brings back and nobody has looked at: how many, when the first and the last were written,
+    and where they come from. `added`: those that came since."""
+
+    __slots__ = ("added", "count", "first_ts", "last_ts", "read")
+
+    def __init__(self, count: int, first_ts: int, last_ts: int, read: "Callable[[], Block]") -> None:
+        self.count = count
+        self.first_ts = first_ts
+        self.last_ts = last_ts
+        self.read = read
+        self.added: Block | None = None
+
+    def together(self) -> "Block":
+        """All of them as a block of their own. Reads only what does not change as long as the block takes no more, so
+        another thread may call it then."""
+        block = self.read()
+        if (added := self.added) is not None:
+            block.fragments += added.fragments
+            block.nodes += added.nodes
+            block.tags += added.tags
+            block.sizes.extend(added.sizes)
+            block.meta_at.extend(added.meta_at)
+            block.timestamps.extend(added.timestamps)
+            block.has_meta = block.has_meta or added.has_meta
+            block.has_tags = block.has_tags or added.has_tags
+        return block
+
+    def taking(self, first_seq: int) -> "Block":
+        """The block that records go into which are added to these; these begin with `first_seq`."""
+        if self.added is None:
+            self.added = Block(first_seq + self.count)
+        return self.added
+
+
 class Block:
     """One that a start brings back may be *unread*: it knows how many records it has and what they take, and reads them
     when somebody first looks at a column. Most topics are not looked at for a long time, and reading its records is
-    half of what it costs to bring one back."""
+    half of what it costs to bring one back. It takes more records without being read."""
 
     __slots__ = (
         "_indexed_count",
         "_positions_by_tag",
-        "_read",
         "_sorted_tags",
         "closed",
         "counted_bytes",
@@ -157,6 +191,7 @@ class Block:
         "tags",
         "timestamps",
         "unflagged",
+        "unread",
         "written_bytes",
     )
 
@@ -172,11 +207,11 @@ class Block:
     has_meta: bool
     has_tags: bool
 
-    def __init__(self, first_seq: int, read: "Callable[[], Block] | None" = None) -> None:
-        """`read`: where its records come from, if it is unread; who makes such a block also sets its counts."""
+    def __init__(self, first_seq: int, unread: Unread | None = None) -> None:
+        """`unread`: what there is to read; who makes such a block also sets its counts."""
         self.first_seq = first_seq
-        self._read = read
-        if read is None:
+        self.unread = unread
+        if unread is None:
             self.fragments = []
             self.timestamps = array("q")
             self.sizes = array("I")
@@ -204,16 +239,22 @@ class Block:
         def __getattr__(self, name: str) -> Any:
             """Python asks for what is not there: a column, if the block is unread. Once it is read, nothing of this is
             in anybody's way."""
-            if name not in _COLUMNS or self._read is None:
+            if name not in _COLUMNS or self.unread is None:
                 raise AttributeError(name)
-            block = self._read()
-            for column in _COLUMNS:
-                setattr(self, column, getattr(block, column))
-            self._read = None
+            self.take_columns(self.unread.together())
             return getattr(self, name)
 
+    def take_columns(self, block: "Block") -> None:
+        """Its records were read: `block` has them all, and is nobody else's."""
+        for column in _COLUMNS:
+            setattr(self, column, getattr(block, column))
+        self.unread = None
+
     def __len__(self) -> int:
-        return len(self.fragments) if self._read is None else self.flushed_count
+        unread = self.unread
+        if unread is None:
+            return len(self.fragments)
+        return unread.count if unread.added is None else unread.count + len(unread.added.fragments)
 
     @property
     def last_seq(self) -> int:
@@ -222,14 +263,18 @@ class Block:
     @property
     def memory_bytes(self) -> int:
         """About how much memory it takes."""
-        return self.written_bytes + len(self.fragments) * limits.RECORD_MEMORY_BYTES
+        return self.written_bytes + len(self) * limits.RECORD_MEMORY_BYTES
 
     @property
     def first_ts(self) -> int:
+        if self.unread is not None:
+            return self.unread.first_ts
         return self.timestamps[0] if self.timestamps else 0
 
     @property
     def last_ts(self) -> int:
+        if (unread := self.unread) is not None:
+            return unread.last_ts if unread.added is None else unread.added.last_ts
         return self.timestamps[-1] if self.timestamps else 0
 
     def prepare(self, removing: Sequence[int] = ()) -> None:
@@ -240,6 +285,9 @@ class Block:
         self.live_count += len(batch.fragments)
         self.live_bytes += batch.total_bytes
         self.written_bytes += batch.total_bytes
+        if self.unread is not None:
+            self.unread.taking(self.first_seq).extend(batch, timestamps)
+            return
         self.fragments += batch.fragments
         self.nodes += batch.nodes
         self.tags += batch.tags
@@ -251,9 +299,16 @@ class Block:
         if not self.has_tags:
             self.has_tags = batch.tags.count(None) < len(batch.tags)
 
-    def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> None:
-        """One record without meta. Hot: most writes are one."""
-        self.fragments.append(fragment)  # first: it has the block read
+    def add(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> int:
+        """One record without meta. Returns how many there are now. Hot: most writes are one."""
+        self.live_count += 1
+        self.live_bytes += size
+        self.written_bytes += size
+        unread = self.unread
+        if unread is not None:
+            return unread.count + unread.taking(self.first_seq).add(fragment, size, node, tag, timestamp)
+        fragments = self.fragments
+        fragments.append(fragment)
         if tag is not None:
             self.has_tags = True
         self.timestamps.append(timestamp)
@@ -261,9 +316,7 @@ class Block:
         self.nodes.append(node)
         self.tags.append(tag)
         self.meta_at.append(0)
-        self.live_count += 1
-        self.live_bytes += size
-        self.written_bytes += size
+        return len(fragments)
 
     def kill(self, position: int, *, deleted: bool) -> int:
         if deleted and position < self.flushed_count:

@@ -16,7 +16,7 @@ from topics.engine.records import Records
 from topics.engine.topic import Topic
 from topics.engine.topics import Topics
 from topics.errors import TopicNotFound, TopicsError
-from topics.model.config import Durability, TopicConfigPatch
+from topics.model.config import Durability
 from topics.model.operation import JobsDeleted
 from topics.model.record import NewRecord
 
@@ -88,7 +88,7 @@ class DeadLetters:
                 if not create:
                     raise TopicNotFound(dest_name)
                 self._flow.await_open(dest_name)
-                created = self._topics.create(self._topics.new(dest_name, TopicConfigPatch()), exchange=True)
+                created = self._topics.create(self._topics.new(dest_name), exchange=True)
                 if created is not None:
                     raise Busy(created)
                 again()

@@ -122,9 +122,11 @@ class Flow:
         *,
         gated: bool,
         journalled: bool = True,
+        closes: tuple[str, ...] = (),
         landed: Landed | None = None,
     ) -> Commit | None:
-        """Submits one batch that changes these topics, once per write. Returns the commit to wait for, if any."""
+        """Submits one batch that changes these topics, once per write. Returns the commit to wait for, if any. Whoever
+        needs one of the names it `closes` waits for that, too."""
         behind = [topic.in_flight[-1].commit for topic in topics if topic.in_flight]
         if journalled:
             logged = operations
@@ -139,16 +141,20 @@ class Flow:
             if landed is not None:
                 landed(count)
             return None
-        flight = InFlight(operations, topics, commit)
+        flight = InFlight(operations, topics, commit, closes)
         self._in_flight += 1
         for topic in topics:
             waiting = topic.in_flight
-            if isinstance(waiting, deque):
+            if not waiting:
+                topic.in_flight = (flight,)  # most wait alone, and a queue is 600 bytes
+            elif isinstance(waiting, deque):
                 waiting.append(flight)
             else:
-                topic.in_flight = deque((flight,))
+                topic.in_flight = deque((*waiting, flight))
+        for name in closes:
+            self.closed[name] = commit
         self._note_pending(flight, 1)
-        commit.when_done(lambda done: self._land(flight, done, landed))
+        commit.when_done(lambda _: self._land(flight, landed))
         return commit
 
     def submit_apart(self, operation: SeqsReserved | CursorSet) -> Commit | None:
@@ -167,22 +173,13 @@ class Flow:
         commit.when_done(done)
         return commit
 
-    def close(self, names: Iterable[str], commit: Commit | None) -> None:
-        """Whoever needs one of these names waits until the commit is done."""
-        if commit is None:
-            return
-        closed = tuple(names)
-        for name in closed:
-            self.closed[name] = commit
-
-        def done(commit: Commit) -> None:
-            for name in closed:
-                if self.closed.get(name) is commit:
-                    del self.closed[name]
-            for name in closed:
-                self.resume_forwarding(self.state.topics.get(name))
-
-        commit.when_done(done)
+    def _open(self, names: tuple[str, ...], commit: Commit) -> None:
+        """What closed these names is over."""
+        for name in names:
+            if self.closed.get(name) is commit:
+                del self.closed[name]
+        for name in names:
+            self.resume_forwarding(self.state.topics.get(name))
 
     def reserve(self, topic: Topic, last_seq: int, now_ms: int) -> bool:
         """Whether seqs up to here are reserved durably; asks for more when they run out."""
@@ -201,15 +198,17 @@ class Flow:
             self._when_quiet = call
             self.paused = self.paused or Commit()
 
-    def _land(self, flight: InFlight, commit: Commit, landed: Landed | None) -> None:
+    def _land(self, flight: InFlight, landed: Landed | None) -> None:
         """The operation is durable, or its disk failed: applies or drops it in its turn. Once per write that waits."""
+        commit = flight.commit
         for topic in flight.topics:
             waiting = topic.in_flight
-            assert isinstance(waiting, deque), topic.name
-            first = waiting.popleft()
-            assert first is flight, topic.name
-            if not waiting:
-                topic.in_flight = ()  # 700 bytes a topic less
+            assert waiting[0] is flight, topic.name
+            if len(waiting) == 1:
+                topic.in_flight = ()
+            else:
+                assert isinstance(waiting, deque), topic.name
+                waiting.popleft()
         self._note_pending(flight, -1)
         if commit.error is None:
             count = self._apply(flight.operations)
@@ -220,6 +219,8 @@ class Flow:
         for topic in flight.topics:
             if (topic.inbound or topic.outbound) and not topic.in_flight:
                 self.resume_forwarding(topic)
+        if flight.closes:
+            self._open(flight.closes, commit)
         self._landed()
 
     def _landed(self) -> None:
@@ -285,7 +286,7 @@ class Flow:
             assert barrier is not None, topic.name
             self._joining[topic.topic_id] = commit
             self._in_flight += 1
-            self.close((topic.name,), commit)
+            self.closed[topic.name] = commit
 
             def durable(barrier: Commit) -> None:
                 if barrier.error is not None or topic.deleted:
@@ -303,6 +304,7 @@ class Flow:
                 if moved.error is None and not topic.deleted:
                     apply(self.state, self.moved(topic))
                 self._landed()
+                self._open((topic.name,), commit)
                 commit.resolve(moved.error, moved.sync_ns)
 
             barrier.when_done(durable)
@@ -332,7 +334,7 @@ class Flow:
 
     def resume_forwarding(self, topic: Topic | None) -> None:
         """What held up routers from or to the topic is over."""
-        if topic is not None:
+        if topic is not None and (topic.outbound or topic.inbound):
             for router in (*topic.outbound.values(), *topic.inbound.values()):
                 self.state.on_forwardable(router.source)
 

@@ -6,11 +6,11 @@ Whatever a topic remembers beyond its records is written and read here, side by 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from topics.engine.block import AnyBlock, Block
+from topics.engine.block import AnyBlock, Block, Unread
 from topics.engine.lease_queue import Lease, LeaseQueue
 from topics.engine.topic import Router, Topic
 from topics.engine.topic_log import TopicLog
-from topics.model.config import Durability
+from topics.model.config import DEFAULT_CONFIG, Durability
 from topics.model.image import (
     BlockCapture,
     LeaseImage,
@@ -134,7 +134,18 @@ def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
     )
 
 
+def _place_of(block: Block, start: int) -> tuple[Block, int]:
+    """Where the records from position `start` on are: the block whose columns have them, and the position there. The
+    block is read only if some of them are unread."""
+    unread = block.unread
+    if unread is None or start < unread.count:
+        return block, start
+    added = Block(block.first_seq + unread.count) if unread.added is None else unread.added
+    return added, start - unread.count
+
+
 def columns_from(block: Block, start: int) -> Columns:
+    block, start = _place_of(block, start)
     return Columns(
         block.fragments[start:],
         block.timestamps[start:],
@@ -146,6 +157,7 @@ def columns_from(block: Block, start: int) -> Columns:
 
 def stored_bytes(block: Block, start: int) -> int:
     """What the records from `start` on take in a file, where a dead one keeps nothing but its place."""
+    block, start = _place_of(block, start)
     sizes = block.sizes
     if block.live_count == len(block):
         return sum(sizes[start:]) if start or len(sizes) > 1 else sizes[0]
@@ -176,7 +188,9 @@ def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
     log.lost_ranges = list(image.lost_ranges)
     _lose_resident(log)
     log.keep_resident(image.config.durability is Durability.EPHEMERAL)
-    topic = Topic(image.name, image.topic_id, image.config, log)
+    # One for all that asked for nothing else: 200 bytes a topic less.
+    config = DEFAULT_CONFIG if image.config == DEFAULT_CONFIG else image.config
+    topic = Topic(image.name, image.topic_id, config, log)
     topic.exchange = image.exchange
     topic.last_write_ts = image.last_write_ts
     topic.ceiling = topic.requested_ceiling = image.ceiling
@@ -196,7 +210,7 @@ def load(image: TopicImage, log: TopicLog, load_block: LoadBlock) -> Topic:
 def unread_tail(segment: SegmentImage, read: Callable[[], Block]) -> Block:
     """The block of a segment that is not sealed yet, its records still to be read: by `load_tail`, once somebody wants
     one. As the image has it, the block that is read has the same counts."""
-    block = Block(segment.first_seq, read)
+    block = Block(segment.first_seq, Unread(segment.count, segment.first_ts, segment.last_ts, read))
     block.live_count, block.live_bytes = segment.live_count, segment.live_bytes
     block.written_bytes = segment.data_bytes
     block.flushed_count, block.flushed_bytes = segment.count, segment.data_bytes
@@ -254,6 +268,8 @@ def _load_queue(queue: LeaseQueue, image: QueueImage) -> None:
 def _lose_resident(log: TopicLog) -> None:
     """Records that were never written are lost with their process: those that are in no segment."""
     head_seq = log.head_seq
+    if log.blocks and log.blocks[-1].last_seq == head_seq:
+        return
     log.head_seq = max(
         log.earliest_seq - 1,
         log.blocks[-1].last_seq if log.blocks else 0,

@@ -69,8 +69,7 @@ class Leases:
 
     def put(self, seqs: Sequence[int], lease: Lease) -> None:
         by_seq = self.by_seq
-        for seq in seqs:
-            by_seq[seq] = lease
+        by_seq.update(dict.fromkeys(seqs, lease))
         self._made_count += 1
         heappush(self._deadlines, (lease.deadline_ms, self._made_count, lease, seqs))
         if len(self._deadlines) > 2 * len(by_seq) + _HEAP_SLACK:
@@ -230,7 +229,9 @@ class LeaseQueue:
             if not found:
                 break
             seq = found[-1] + 1
-            fresh = [job for job in found if job not in deliveries]
+            fresh = [*found]
+            if not deliveries.keys().isdisjoint(found):
+                fresh = [job for job in found if job not in deliveries]
             if delayed or leaving or reclaimable:
                 fresh = [job for job in fresh if not (job in delayed or job in leaving or job in reclaimable)]
             chosen += fresh
@@ -241,9 +242,12 @@ class LeaseQueue:
 
     # Events
 
-    def cursor_after(self, seqs: Iterable[int]) -> int:
-        """Where fresh jobs begin once these are handed out; those to be reclaimed may come from behind fresh ones."""
+    def cursor_after(self, seqs: Sequence[int]) -> int:
+        """Where fresh jobs begin once these, at least one, are handed out; those to be reclaimed may come from behind
+        fresh ones."""
         reclaimable = self.reclaimable
+        if not reclaimable:
+            return max(seqs) + 1
         return max((seq + 1 for seq in seqs if seq not in reclaimable), default=self.claim_cursor)
 
     def pass_by(self, cursor: int) -> None:
@@ -261,8 +265,11 @@ class LeaseQueue:
     ) -> None:
         """One claimer's jobs. `pass_by` for all claimers of a pass together follows. Once per claim."""
         leases, deliveries = self.leases, self.deliveries
-        for seq in seqs:
-            deliveries[seq] = deliveries.get(seq, 0) + 1
+        if deliveries.keys().isdisjoint(seqs):
+            deliveries.update(dict.fromkeys(seqs, 1))
+        else:
+            for seq in seqs:
+                deliveries[seq] = deliveries.get(seq, 0) + 1
         if self.reclaimable:
             self.reclaimable.difference_update(seqs)
             leases.expired.difference_update(seqs)
@@ -356,9 +363,10 @@ class LeaseQueue:
         gone = range(self._floor, earliest_seq)
         if not gone:
             return
-        if len(gone) > len(self.deliveries) + len(self.delayed) + len(self.reclaimable) + len(self.leaving):
+        kept_back = len(self.delayed) + len(self.reclaimable) + len(self.leaving)
+        if len(gone) > len(self.deliveries) + kept_back:
             self.forget([seq for seq in set(self.known()) if seq < earliest_seq])
-        else:
+        elif kept_back or not self.deliveries.keys().isdisjoint(gone):  # else they went with their acks
             self.forget(gone)
         self._floor = earliest_seq
 

@@ -187,6 +187,8 @@ def live_from(log: TopicLog, seq: int, count: int) -> list[int]:
         if block.live_count and start < len(block):
             block.prepare()
             positions, _ = block.window(start, count)
+            if isinstance(positions, range) and positions:
+                return [*range(block.first_seq + positions.start, block.first_seq + positions.stop)]
             if positions:
                 return [block.first_seq + position for position in positions]
     return []
@@ -215,9 +217,12 @@ def texts_of(log: TopicLog, seqs: Sequence[int]) -> list[bytes]:
         block = log.block_of(first_seq)
         assert block is not None, first_seq
         block.prepare()
-        end = index + 1
-        while end < len(seqs) and seqs[end] == first_seq + end - index and seqs[end] <= block.last_seq:
-            end += 1
+        end = min(len(seqs), index + block.last_seq - first_seq + 1)
+        if seqs[index:end] != [*range(first_seq, first_seq + end - index)]:
+            through = end
+            end = index + 1
+            while end < through and seqs[end] == first_seq + end - index:
+                end += 1
         position = first_seq - block.first_seq
         texts += block.render(range(position, position + end - index), _WHOLE)
         index = end

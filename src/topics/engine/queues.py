@@ -53,11 +53,17 @@ class Job(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """`commit`: wait for it before you hand out the jobs. `moved`: dead letters that this claim found, on their way."""
+    """The `seqs` of the jobs and their `texts`, one for each. `commit`: wait for it before you hand out the jobs.
+    `moved`: dead letters that this claim found, on their way."""
 
-    jobs: list[Job]
+    seqs: list[int]
+    texts: list[bytes]
     commit: Commit | None = None
     moved: Commit | None = None
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(map(Job, self.seqs, self.texts))
 
 
 class Settled(NamedTuple):
@@ -118,6 +124,10 @@ class Queues:
         queue = self.swept(topic)
         return QueueCounts(queue.ready(topic.log.count), queue.in_flight(), queue.dead_lettered)
 
+    def ready(self, topic: Topic) -> int:
+        """How many jobs can be claimed now. Once per claim."""
+        return self.swept(topic).ready(topic.log.count)
+
     # Claiming
 
     def claim(self, topic: Topic, claimers: Sequence[Claimer]) -> list[Claim]:
@@ -134,7 +144,7 @@ class Queues:
         if dead:
             dead, dead_texts = self._texts(topic, dead, enough=bool(jobs))
         dead_letters = [stored_record(text) for text in dead_texts]
-        claims = self._grant(topic, queue, claimers, jobs, texts) if jobs else [Claim([]) for _ in claimers]
+        claims = self._grant(topic, queue, claimers, jobs, texts) if jobs else [Claim([], []) for _ in claimers]
         if dead_letters:
             records = {
                 seq: with_provenance(record, topic.name, queue.deliveries[seq], seq)
@@ -174,9 +184,16 @@ class Queues:
         apply_lease(self._flow.state, topic, event, connections)
         if commit is not None:
             commit.when_done(lambda done: self._unclaim(topic, event, done))
+        if len(hands) == 1 and hands[0] == jobs:
+            return [Claim(jobs, _leased(queue, grants[0], texts), commit)]
         text_of = dict(zip(jobs, texts, strict=True))
         granted = iter(grants)
-        return [Claim(_jobs(queue, next(granted), text_of), commit) if hand else Claim([]) for hand in hands]
+        return [
+            Claim(hand, _leased(queue, next(granted), [text_of[seq] for seq in hand]), commit)
+            if hand
+            else Claim([], [])
+            for hand in hands
+        ]
 
     def _choose(self, topic: Topic, queue: LeaseQueue, wanted: int) -> tuple[list[int], list[int]]:
         """The jobs to hand out, and those that were delivered too often."""
@@ -375,9 +392,12 @@ def _split(
     skipped: list[int] = []
     leases = queue.leases.by_seq
     if lease_ids is None and not expired:  # most acks: all are held, and none is named twice
-        found = {seq for seq in seqs if (lease := leases.get(seq)) is not None and lease.node == node}
-        if len(found) == len(seqs):
-            return list(seqs), skipped
+        lease = leases.get(seqs[0])
+        if lease is not None and lease.node == node and len(set(seqs)) == len(seqs):
+            # And mostly of one claim.
+            found = [*map(leases.get, seqs)]
+            if found.count(lease) == len(found) or all(each is not None and each.node == node for each in found):
+                return list(seqs), skipped
     taken: set[int] = set()
     for position, seq in enumerate(seqs):
         lease = leases.get(seq)
@@ -395,16 +415,8 @@ def _split(
     return held, skipped
 
 
-def _jobs(queue: LeaseQueue, grant: Grant, texts: dict[int, bytes]) -> list[Job]:
+def _leased(queue: LeaseQueue, grant: Grant, texts: list[bytes]) -> list[bytes]:
     """The lease is inserted after the seq, which comes first in every record's text. Hot: once per job."""
     deliveries = queue.deliveries
-    lease = b'"lease_id":"lease_%x' % grant.lease_id
-    deadline = b'","deadline":%d,"deliveries":' % grant.deadline_ms
-    return [
-        Job(
-            seq,
-            b'{"$seq":%d,%b%08x%b%d%b'
-            % (seq, lease, seq, deadline, deliveries[seq], (text := texts[seq])[text.index(b",") :]),
-        )
-        for seq in grant.seqs
-    ]
+    lease = b',"lease_id":"lease_%x%%08x","deadline":%d,"deliveries":%%d,' % (grant.lease_id, grant.deadline_ms)
+    return [text.replace(b",", lease % (seq, deliveries[seq]), 1) for seq, text in zip(grant.seqs, texts, strict=True)]

@@ -96,7 +96,7 @@ class Records:
             check_topic_name(name)
             if write.create is False:
                 raise TopicNotFound(name)
-            topic = self._topics.new(name, write.config or TopicConfigPatch())
+            topic = self._topics.new(name, write.config)
         now_ms = self._flow.clock.now_ms()
         if write.producer is not None or key is not None:
             earlier = None
@@ -240,10 +240,9 @@ class Records:
             (topic,),
             gated=gated,
             journalled=durability is not Durability.EPHEMERAL,
+            closes=(topic.name,) if created else (),
             landed=(lambda _: self._topics.evict_cold(topic)) if capped else None,
         )
-        if created:
-            self._flow.close((topic.name,), commit)
         if topic.strong_readers:
             self._forwarding.note_when_durable(topic, last_seq)
         return commit

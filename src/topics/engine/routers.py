@@ -17,7 +17,7 @@ from topics.errors import (
     TopicExistsIncompatible,
     TopicNotFound,
 )
-from topics.model.config import Durability, TopicConfigPatch
+from topics.model.config import Durability
 from topics.model.names import check_router_name, check_topic_name
 from topics.model.operation import RouterDeleted, RouterPut, SeqsReserved
 from topics.model.router import RouterSettings
@@ -124,8 +124,8 @@ class Routers:
         self._forwarding.catch_up(router.dest)
         deleted = RouterDeleted(topic_id=router.dest.topic_id, ts=self._flow.clock.now_ms(), router_id=router.router_id)
         topics = around(router.source, router.dest)
-        commit = self._flow.submit([deleted], topics, gated=True)
-        self._flow.close((ALL_ROUTERS, *(topic.name for topic in topics)), commit)
+        closes = (ALL_ROUTERS, *(topic.name for topic in topics))
+        commit = self._flow.submit([deleted], topics, gated=True, closes=closes)
         return True, commit
 
     def _change(self, router: Router, settings: RouterSettings) -> PutRouter:
@@ -134,8 +134,7 @@ class Routers:
         self._flow.admit(router.dest)
         self._forwarding.catch_up(router.dest)
         put = self._put(router, settings)
-        commit = self._flow.submit([put], (router.dest,), gated=True)
-        self._flow.close((ALL_ROUTERS, router.dest.name), commit)
+        commit = self._flow.submit([put], (router.dest,), gated=True, closes=(ALL_ROUTERS, router.dest.name))
         return PutRouter(router, created=False, commit=commit)
 
     def _create(self, name: str, source: Topic, dest: Topic, settings: RouterSettings) -> PutRouter:
@@ -151,8 +150,8 @@ class Routers:
             dest.requested_ceiling = ceiling
             joined.append(SeqsReserved(topic_id=dest.topic_id, ts=now_ms, ceiling=ceiling))
         topics = around(source, dest)
-        commit = self._flow.submit([*joined, self._put(router, settings)], topics, gated=True)
-        self._flow.close((ALL_ROUTERS, *(topic.name for topic in topics)), commit)
+        closes = (ALL_ROUTERS, *(topic.name for topic in topics))
+        commit = self._flow.submit([*joined, self._put(router, settings)], topics, gated=True, closes=closes)
         return PutRouter(router, created=True, commit=commit)
 
     def _put(self, router: Router, settings: RouterSettings) -> RouterPut:
@@ -172,7 +171,7 @@ class Routers:
             raise TopicNotFound(dest_name)
         missing = [name for name in (source_name, dest_name) if self._state.topics.get(name) is None]
         self._topics.check_count(len(missing))
-        commits = [self._topics.create(self._topics.new(name, TopicConfigPatch()), exchange=True) for name in missing]
+        commits = [self._topics.create(self._topics.new(name), exchange=True) for name in missing]
         last = commits[-1]
         if last is not None:
             raise Busy(last)

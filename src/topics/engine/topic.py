@@ -26,14 +26,22 @@ from topics.model.router import RouterSettings
 
 
 class InFlight:
-    """Operations that are one batch of the log, decided and not applied yet, and the topics they change."""
+    """Operations that are one batch of the log, decided and not applied yet, the topics they change, and the names
+    that are closed meanwhile."""
 
-    __slots__ = ("commit", "operations", "topics")
+    __slots__ = ("closes", "commit", "operations", "topics")
 
-    def __init__(self, operations: Sequence[Operation], topics: tuple["Topic", ...], commit: Commit) -> None:
+    def __init__(
+        self,
+        operations: Sequence[Operation],
+        topics: tuple["Topic", ...],
+        commit: Commit,
+        closes: tuple[str, ...] = (),
+    ) -> None:
         self.operations = operations
         self.topics = topics
         self.commit = commit
+        self.closes = closes
 
 
 Routers = Mapping[int, "Router"]

@@ -91,18 +91,17 @@ class TopicLog:
         self.count += count
         self.bytes += batch.total_bytes
         self.last_ts = timestamps[-1]
-        held = len(block.fragments)
+        held = self.head_seq - block.first_seq + 1
         return held == count or held >= self._block_events_max or block.written_bytes >= limits.SMALL_TAIL_BYTES
 
     def append_single(self, fragment: bytes, size: int, node: str | None, tag: str | None, timestamp: int) -> bool:
         """`append` for one record without meta. Hot: of small records in a large block only every 64th is told."""
         block = self._block_for_next()
-        block.add(fragment, size, node, tag, timestamp)
+        held = block.add(fragment, size, node, tag, timestamp)
         self.head_seq += 1
         self.count += 1
         self.bytes += size
         self.last_ts = timestamp
-        held = len(block.fragments)
         return (
             held == 1
             or held >= self._block_events_max
@@ -114,7 +113,7 @@ class TopicLog:
         blocks = self.blocks
         block = blocks[-1] if blocks else None
         if isinstance(block, Block) and not block.closed and block.written_bytes < self._block_bytes_max:
-            count = len(block.fragments)
+            count = len(block) if block.unread else len(block.fragments)
             if count < self._block_events_max and block.first_seq + count > self.head_seq:
                 return block
         # Sealed, full, or before a lost range.

@@ -96,14 +96,15 @@ class Topics:
         if topic.outbound:
             self._forwarding.forward_from(topic)
         change = ConfigChanged(topic_id=topic.topic_id, ts=self._flow.clock.now_ms(), config=config)
-        commit = self._flow.submit([change], (topic,), gated=True, landed=lambda _: self.evict_cold(topic))
-        self._flow.close((name,), commit)
+        commit = self._flow.submit(
+            [change], (topic,), gated=True, closes=(name,), landed=lambda _: self.evict_cold(topic)
+        )
         return PutTopic(topic, created=False, commit=commit)
 
-    def new(self, name: str, patch: TopicConfigPatch) -> Topic:
-        """A topic that is not there yet."""
+    def new(self, name: str, patch: TopicConfigPatch | None = None) -> Topic:
+        """A topic that is not there yet. Those that ask for nothing share one configuration."""
         self.check_count()
-        config = merge(name, DEFAULT_CONFIG, patch, exists=False)
+        config = DEFAULT_CONFIG if patch is None else merge(name, DEFAULT_CONFIG, patch, exists=False)
         return Topic(name, self._state.next_id, config, self._state.new_log())
 
     def created(self, topic: Topic, *, exchange: bool = False) -> TopicCreated:
@@ -126,9 +127,8 @@ class Topics:
     def create(self, topic: Topic, *, exchange: bool = False, gated: bool = True) -> Commit | None:
         """Makes the topic; it is there once that is durable."""
         self._flow.admit(topic)
-        commit = self._flow.submit([self.created(topic, exchange=exchange)], (topic,), gated=gated)
-        self._flow.close((topic.name,), commit)
-        return commit
+        created = self.created(topic, exchange=exchange)
+        return self._flow.submit([created], (topic,), gated=gated, closes=(topic.name,))
 
     def check_count(self, more: int = 1) -> None:
         topics_max = self._limits.topics_max
@@ -169,8 +169,9 @@ class Topics:
             dict.fromkeys((topic, *(each for router in routers for each in around(router.source, router.dest))))
         )
         self._flow.await_open(*(each.name for each in topics))
-        commit = self._flow.submit([TopicDeleted(topic_id=topic.topic_id, ts=now_ms)], topics, gated=True)
-        self._flow.close((each.name for each in topics), commit)
+        deleted = TopicDeleted(topic_id=topic.topic_id, ts=now_ms)
+        closes = tuple(each.name for each in topics)
+        commit = self._flow.submit([deleted], topics, gated=True, closes=closes)
         return DeletedTopic(True, commit, tuple(sorted(router.name for router in routers)))
 
     def evict_cold(self, topic: Topic) -> None:

@@ -11,19 +11,23 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from topics import limits
 from topics.errors import InvalidRequest, TopicExistsIncompatible
+from topics.model.members import at_hand
 from topics.model.names import check_topic_name
 
 
+@at_hand
 class TopicType(StrEnum):
     LOG = "log"
     QUEUE = "queue"
 
 
+@at_hand
 class Discard(StrEnum):
     OLD = "old"
     REJECT = "reject"
 
 
+@at_hand
 class Durability(StrEnum):
     EPHEMERAL = "ephemeral"
     MEMORY = "memory"

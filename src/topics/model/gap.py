@@ -3,7 +3,10 @@
 from enum import StrEnum
 from typing import NamedTuple
 
+from topics.model.members import at_hand
 
+
+@at_hand
 class GapReason(StrEnum):
     CAP = "cap"
     TTL = "ttl"

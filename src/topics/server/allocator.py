@@ -1,4 +1,4 @@
-"""The C library's allocator: it keeps what was freed for later, and after a burst of writes that is most of the memory.
+"""The C library's allocator: it keeps freed memory for later, which after a burst of writes is most of the memory.
 
 A million records of 200 bytes, written as fast as they come and sealed by then, left 210 to 275 MiB with the process.
 Two pools instead of one for each thread, and giving back what is free once a burst is sealed, leave about 100, at no

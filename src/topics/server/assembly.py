@@ -2,28 +2,22 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from topics import limits
 from topics.api.application import ApiApplication
 from topics.api.call import Call
 from topics.api.connections import Connections
-from topics.api.handlers.bulk import BulkHandlers
-from topics.api.handlers.console import Assets, ConsoleHandlers, ReferencePage
-from topics.api.handlers.overview import OverviewHandlers
 from topics.api.handlers.probes import ProbeHandlers
-from topics.api.handlers.queues import QueueHandlers
 from topics.api.handlers.records import RecordHandlers
-from topics.api.handlers.routers import RouterHandlers
 from topics.api.handlers.topics import TopicHandlers
-from topics.api.handlers.watch import WatchHandlers
-from topics.api.handlers.websocket import Tasks, WebSocketHandlers
 from topics.api.http import ChannelOwner
 from topics.api.live import LiveConnections
 from topics.api.protocol import HttpProtocol
 from topics.api.readiness import Readiness
-from topics.api.routes import route_table
+from topics.api.routes import more_routes, route_table
+from topics.api.routing import Route
 from topics.api.sites import Sites
 from topics.clock import Clock
 from topics.delivery.claim_desk import ClaimDesk
@@ -36,15 +30,18 @@ from topics.engine.admission import WriteLimits
 from topics.engine.engine import Engine, EngineLimits
 from topics.engine.journal import Commit
 from topics.server.descriptors import ENOUGH, Descriptors
-from topics.server.encoders import Encoders
-from topics.server.metrics import ServerMetrics
 from topics.server.pressure import Pressure
-from topics.server.server_view import ServerView
 from topics.server.settings import Settings
 from topics.server.store import Store
 from topics.server.vitals import VitalSigns
 from topics.storage.fs import Disk
 from topics.storage.journal import Deliver, DiskJournal
+
+if TYPE_CHECKING:
+    from topics.api.handlers.console import Assets, ReferencePage
+    from topics.api.websocket_commands import Spawn
+    from topics.server.metrics import ServerMetrics
+    from topics.server.server_view import ServerView
 
 
 class Server(NamedTuple):
@@ -87,8 +84,8 @@ def assemble_core(
     segments_open_max: int = limits.SEGMENTS_OPEN_MAX,
     new_id: Callable[[], str] = lambda: uuid4().hex,
 ) -> Core:
-    """`deliver` runs a call on the thread that owns the engine; `at_turn_end` when it is done with what is at hand.
-    `new_id` is asked once, for a new directory."""
+    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` at the end of that thread's turn.
+    `new_id` is called once, for a new directory."""
     journal = DiskJournal(Commit, deliver, at_turn_end)
     engine = Engine(
         clock,
@@ -123,8 +120,8 @@ def assemble_core(
 
 
 def _for_records(unsealed_bytes_max: int) -> int:
-    """The part of the budget that records may take. What else is in memory because of them (files being written, what
-    the allocator has no use for yet) does not grow with the budget: a small one is for records alone."""
+    """The part of the budget that records may take. The other memory that writing takes (files being written, what the
+    allocator keeps) does not grow with the budget, so a small budget is for records alone."""
     spare_bytes = limits.UNSEALED_SPARE_BYTES
     return unsealed_bytes_max - spare_bytes if unsealed_bytes_max >= 4 * spare_bytes else unsealed_bytes_max
 
@@ -138,7 +135,7 @@ def assemble(
     call_later: CallLater,
     descriptors: Descriptors = ENOUGH,
 ) -> Server:
-    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` when that is done with what is at hand,
+    """`deliver` runs a call on the thread that owns the engine, `at_turn_end` at the end of that thread's turn,
     `call_later` after a while."""
     engine, _, store = assemble_core(
         settings, clock, disk, deliver, at_turn_end, segments_open_max=descriptors.segments_open_max
@@ -155,16 +152,18 @@ def assemble(
     desk = ClaimDesk(queues, hub, clock, call_later)
     live = LiveConnections(settings.sse_connections_max, settings.sse_connections_per_key_max)
     sessions = WatchSessions(clock, settings.watch_sessions_max)
-    tasks = Tasks()
+    vital_signs = VitalSigns(disk, settings.data_dir)
+    connections = Connections(clock, descriptors.connections_max)
+    started_ns = clock.monotonic_ns()
 
-    # What follows is made when it is first asked for: together it would be a fifth of a start.
+    # What follows is made when it is first asked for: together it would be a quarter of a start.
 
-    def console_assets() -> Assets:
+    def console_assets() -> "Assets":
         from topics.console.assets import load  # noqa: PLC0415
 
         return load()
 
-    def reference() -> ReferencePage:
+    def reference() -> "ReferencePage":
         from topics.console.reference import reference_page  # noqa: PLC0415
 
         return reference_page(openapi())
@@ -175,7 +174,32 @@ def assemble(
 
         return openapi_document(routes)
 
-    def new_websocket(call: Call, release: Callable[[], None]) -> ChannelOwner:
+    @cache
+    def server_view() -> "ServerView":
+        from topics.server.server_view import ServerView  # noqa: PLC0415
+
+        return ServerView(
+            engine, clock, store, vital_signs, governor, connections, live, long_polls, sessions, started_ns
+        )
+
+    @cache
+    def metrics() -> "ServerMetrics":
+        from topics.server.metrics import ServerMetrics  # noqa: PLC0415
+
+        view = server_view()
+        return ServerMetrics(
+            engine,
+            queues,
+            clock,
+            readiness,
+            wal=store.wal_metrics,
+            live=view.live_metrics,
+            process=view.process_metrics,
+            routes=application.timings,
+            started_ns=started_ns,
+        )
+
+    def new_websocket(call: Call, release: Callable[[], None], spawn: "Spawn") -> ChannelOwner:
         # The library behind it takes a tenth of a start, and most servers never see a WebSocket.
         from topics.api.websocket import WebSocketConnection  # noqa: PLC0415
 
@@ -185,7 +209,7 @@ def assemble(
             clock,
             call.key,
             call_later,
-            tasks.spawn,
+            spawn,
             release,
             message_bytes_max=settings.body_bytes_max,
             watch_topics_max=settings.watch_topics_max,
@@ -193,19 +217,45 @@ def assemble(
             node_bytes_max=settings.node_bytes_max,
         )
 
-    vital_signs = VitalSigns(disk, settings.data_dir)
-    connections = Connections(clock, descriptors.connections_max)
-    server_view = ServerView(engine, clock, store, vital_signs, governor, connections, live, long_polls, sessions)
-    metrics = ServerMetrics(
-        engine,
-        queues,
-        clock,
-        readiness,
-        wal=store.wal_metrics,
-        live=server_view.live_metrics,
-        process=server_view.process_metrics,
-        routes=lambda: application.timings(),  # noqa: PLW0108 - made below
-    )
+    def more() -> list[Route]:
+        from topics.api.handlers.bulk import BulkHandlers  # noqa: PLC0415
+        from topics.api.handlers.console import ConsoleHandlers  # noqa: PLC0415
+        from topics.api.handlers.overview import OverviewHandlers  # noqa: PLC0415
+        from topics.api.handlers.queues import QueueHandlers  # noqa: PLC0415
+        from topics.api.handlers.routers import RouterHandlers  # noqa: PLC0415
+        from topics.api.handlers.watch import WatchHandlers  # noqa: PLC0415
+        from topics.api.handlers.websocket import Tasks, WebSocketHandlers  # noqa: PLC0415
+        from topics.server.encoders import Encoders  # noqa: PLC0415
+
+        spawn = Tasks().spawn
+        return more_routes(
+            RouterHandlers(engine),
+            WatchHandlers(
+                engine,
+                hub,
+                clock,
+                sessions,
+                live,
+                call_later,
+                watch_topics_max=settings.watch_topics_max,
+                diff_limit_max=settings.diff_limit_max,
+                node_bytes_max=settings.node_bytes_max,
+            ),
+            WebSocketHandlers(live, lambda call, release: new_websocket(call, release, spawn)),
+            BulkHandlers(engine, live, call_later, Encoders().run),
+            QueueHandlers(
+                queues,
+                desk,
+                clock,
+                live,
+                call_later,
+                claim_max=settings.claim_max,
+                node_bytes_max=settings.node_bytes_max,
+            ),
+            OverviewHandlers(engine, queues, hub, clock, server_view().overview),
+            ConsoleHandlers(console_assets, reference, has_keys=bool(settings.keys)),
+        )
+
     routes = route_table(
         TopicHandlers(engine, queues, clock),
         RecordHandlers(
@@ -214,32 +264,8 @@ def assemble(
             diff_limit_max=settings.diff_limit_max,
             node_bytes_max=settings.node_bytes_max,
         ),
-        WatchHandlers(
-            engine,
-            hub,
-            clock,
-            sessions,
-            live,
-            call_later,
-            watch_topics_max=settings.watch_topics_max,
-            diff_limit_max=settings.diff_limit_max,
-            node_bytes_max=settings.node_bytes_max,
-        ),
-        RouterHandlers(engine),
-        WebSocketHandlers(live, new_websocket),
-        BulkHandlers(engine, live, call_later, Encoders().run),
-        QueueHandlers(
-            queues,
-            desk,
-            clock,
-            live,
-            call_later,
-            claim_max=settings.claim_max,
-            node_bytes_max=settings.node_bytes_max,
-        ),
-        OverviewHandlers(engine, queues, hub, clock, server_view.overview),
         ProbeHandlers(engine, clock, readiness, metrics, openapi, lambda: store.server_id, store.trouble),
-        ConsoleHandlers(console_assets, reference, has_keys=bool(settings.keys)),
+        more,
     )
     application = ApiApplication(
         routes,

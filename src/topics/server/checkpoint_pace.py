@@ -1,4 +1,5 @@
-"""When the next checkpoint is due. Asked once every `CHECKPOINT_POLL_S`; it keeps no clock of its own."""
+"""When the next checkpoint is due. It is asked once every `CHECKPOINT_POLL_S`, and counts these calls instead of
+time."""
 
 from topics import limits
 

@@ -2,15 +2,15 @@
 
 The order, and why:
 
-    quiet         everything handed to the WAL so far is applied; what comes next waits for the next step, one sync long
-    instant       the lsns up to which the snapshot absorbs the WAL, and which topics have changed, are noted
-    capture       the changed topics as they were in that instant, some at a time: one that is to change comes first
+    quiet         everything handed to the WAL so far is applied; later operations wait for the next step, one sync long
+    instant       the loop notes the lsns up to which the snapshot absorbs the WAL, and which topics have changed
+    capture       the changed topics as they were in that instant, some at a time; one that is about to change is first
     write         on a thread, meanwhile: what is captured goes to a file nobody knows yet
     barrier       what was captured is in the WAL, so that an older snapshot and the WAL give the same
-    commit        on the thread: the file gets its name, then delete bytes that two snapshots list
-    settle        logs learn what has moved; WAL files the previous snapshot absorbed go
+    commit        on the thread: the file gets its name, then delete bytes that two snapshots list are set
+    settle        logs learn what has moved; WAL files that the previous snapshot absorbed are removed
 
-A fold, which makes one file of many, is another thread's and waits for nobody (`folds.py`).
+Another thread folds many files into one, and nobody waits for it (`folds.py`).
 """
 
 import asyncio
@@ -44,8 +44,8 @@ Result = TypeVar("Result")
 
 
 class Progress:
-    """A checkpoint under way. `captured` is done in its instant; from then on everything but `captures`, which are
-    taken one after the other, is as it was then."""
+    """A checkpoint under way. Its instant completes `captured`. `captures` are then taken one after the other;
+    everything else in here is fixed in that instant."""
 
     __slots__ = (
         "captured",
@@ -69,9 +69,9 @@ class Progress:
         self.next_id = 1
         self.removed: list[int] = []
         self.sealed: list[tuple[int, int]] = []
-        self.changed: list[Topic] = []  # those captured so far
-        self.captures: list[TopicCapture] = []  # and not written yet
-        self.held: list[Block] = []  # large ones with records in them
+        self.changed: list[Topic] = []  # captured so far
+        self.captures: list[TopicCapture] = []  # captured and not written yet
+        self.held: list[Block] = []  # large blocks that captures refer to
         self.flushed: list[Flushed] = []
 
 
@@ -118,9 +118,9 @@ class Checkpointer:
         *,
         new_shards: bool,
     ) -> None:
-        """`stale_shards`: those of a shard count that is no more that have files; they go at the second checkpoint.
-        `stale_lsns`: how far those were replayed, which every snapshot has to say as long as they may be found.
-        `new_shards`: there are some that the last snapshot does not know."""
+        """`stale_shards`: shards of an earlier shard count that still have files; the second checkpoint removes those.
+        `stale_lsns`: how far these shards were replayed, which every snapshot must say as long as they may be found.
+        `new_shards`: whether there are shards that the last snapshot does not know."""
         self._new_shards = new_shards
         self._checkpoints = self.folds.checkpoints = checkpoints
         self._shard_names = shard_names
@@ -129,18 +129,18 @@ class Checkpointer:
 
     @property
     def first_checkpoints(self) -> int:
-        """How many are due before anything is served: one, and after a change of the shard count another one, so
-        that no snapshot is left whose frames are spread over old and new shards."""
+        """How many checkpoints a start makes: one, or two after a change of the shard count, so that no snapshot is
+        left that needs frames of both old and new shards."""
         return 2 if self._stale_shards or self._new_shards else 1
 
     @property
     def has_listed(self) -> bool:
-        """Whether some records are listed as deleted whose files the next checkpoint still has to mark."""
+        """Whether the next checkpoint has to set delete bytes of records that are listed as deleted."""
         return self._checkpoints is not None and self._checkpoints.has_listed
 
     @property
     def has_work(self) -> bool:
-        """Whether a checkpoint would change anything. An idle server makes none."""
+        """Whether a checkpoint would change anything. An idle server does no checkpoints."""
         return (
             self._state.has_changes
             or self._absorbed != self._lsns()
@@ -167,9 +167,9 @@ class Checkpointer:
                 self.folds.fold_if_due(room_is_low=True)
 
     async def checkpoint(self, *, clean: bool) -> bool:
-        """One checkpoint; False (and it is logged) when the disk refused it. What was durable stays durable.
+        """Makes one checkpoint. If the disk refuses it, logs that and returns False; what was durable stays durable.
 
-        It goes on to its end when the caller is cancelled: what it has captured must be written or given back.
+        Even if the caller is cancelled, it runs to its end: what it has captured must be written or given back.
         """
         if self._under_way is not None:
             await asyncio.wait({self._under_way})
@@ -218,7 +218,7 @@ class Checkpointer:
     # The steps of a checkpoint
 
     def begin(self, *, clean: bool) -> Progress:
-        """Begins the instant as soon as nothing is in flight."""
+        """Takes the instant as soon as nothing is in flight."""
         progress = Progress(clean=clean)
         self._engine.forward_pending()
         self._engine.flow.when_quiet(lambda: self._begin(progress))
@@ -242,7 +242,7 @@ class Checkpointer:
         self._state.captured.update(held)
 
     def capture_some(self, progress: Progress, topics_max: int = limits.CAPTURED_TOPICS_MAX) -> bool:
-        """Captures topics for a moment; False when all are captured."""
+        """Captures topics for a moment. Returns False when all are captured."""
         until_ns = self._clock.monotonic_ns() + limits.CAPTURE_SLICE_NS
         for _ in range(topics_max):
             if not self._state.capture_next():
@@ -262,7 +262,8 @@ class Checkpointer:
         self._checkpoints.add(captures)
 
     def commit(self, progress: Progress) -> CheckpointResult:
-        """Runs on the worker's thread, once everything was written; then what the snapshot before needed goes."""
+        """Runs on the worker's thread once everything is written, and removes what only the previous snapshot
+        needed."""
         assert self._checkpoints is not None, "open first"
         result = self._checkpoints.commit(progress.removed, progress.sealed)
         if self._absorbed is not None and self._stale_shards:
@@ -274,7 +275,7 @@ class Checkpointer:
         return result
 
     def settle(self, progress: Progress, result: CheckpointResult) -> None:
-        """Logs learn what is on disk now; WAL files go, one checkpoint late: the previous snapshot needs them."""
+        """Tells logs what is on disk now. Removes WAL files one checkpoint late: the previous snapshot needs them."""
         self._state.captured.clear()
         if result.failure is not None:
             log.error("what is deleted could not be marked or removed: %s", result.failure.message)
@@ -318,7 +319,7 @@ class Checkpointer:
             self._state.changed[topic] = None
 
     def _move(self, topic_id: int, first_seq: int) -> None:
-        """A segment is on the cold tier now: its next reader looks there."""
+        """Sends the next reader of a segment to the cold tier, where it is now."""
         self._segments.forget(topic_id, first_seq)
         topic = self._engine.topics.by_id(topic_id)
         block = topic and topic.log.block_at(first_seq)

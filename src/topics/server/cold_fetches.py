@@ -1,4 +1,4 @@
-"""Fetches cold segments on threads of their own, so that the loop, writes and live readers never wait for them."""
+"""Fetches cold segments on separate threads, so that the loop, writes and live readers never wait for them."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ class ColdFetches:
 
     def _finish(self, key: Key, done: "asyncio.Future[SegmentReader]") -> None:
         commit = self._under_way.pop(key)
-        # Stays when something nobody thought of went wrong: the loop reports that, and nobody waits for ever.
+        # This stays if something unforeseen goes wrong: the loop reports that, and nobody waits for ever.
         error: TopicsError | None = StorageFailed("a segment of the cold tier could not be fetched")
         try:
             self._segments.loaded(key, done.result())

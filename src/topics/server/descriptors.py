@@ -32,8 +32,8 @@ ENOUGH = Descriptors()
 
 
 def share_out(descriptors: int) -> Descriptors:
-    """Divides so many: everybody gets as many as they can use, or, after the reserve, a quarter goes to segments, an
-    eighth to connections that wait to be accepted, and the rest to connections."""
+    """Divides descriptors. If there are enough, everybody gets as many as they can use; otherwise, after the reserve, a
+    quarter goes to segments, an eighth to connections that wait to be accepted, and the rest to connections."""
     wanted = ENOUGH
     if descriptors >= wanted.total:
         return wanted

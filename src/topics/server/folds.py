@@ -29,7 +29,7 @@ class Folds:
             else:
                 self.checkpoints.fold()
         except (StorageError, OSError) as error:
-            log.error("increments could not be folded into a new base, the next checkpoint tries again: %s", error)
+            log.error("increments could not be folded into a new base; the next checkpoint tries again: %s", error)
 
     def close(self) -> None:
         """One under way ends early."""

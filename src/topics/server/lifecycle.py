@@ -124,6 +124,7 @@ async def _recover(server: Server) -> None:
     try:
         await server.store.recover(progress)
     finally:
+        gc.freeze()  # the first collection would look through all of it at once
         gc.enable()
     server.forwarder.start()
     server.readiness.phase = Phase.READY

@@ -100,11 +100,13 @@ class ServerMetrics:
         live: Callable[[], LiveMetrics],
         process: Callable[[], ProcessMetrics] = ProcessMetrics,
         routes: Callable[[], Mapping[tuple[str, str], RouteTimings]] = dict,
+        *,
+        started_ns: int,
     ) -> None:
         self._engine = engine
         self._queues = queues
         self._clock = clock
-        self._started_ns = clock.monotonic_ns()
+        self._started_ns = started_ns
         self._readiness = readiness
         self._wal = wal
         self._live = live

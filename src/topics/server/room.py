@@ -2,8 +2,8 @@
 
 What is below the low-water mark is the reserve for what must go on: deletes and acks, which the log has to take, the
 next file of each shard, checkpoints and the start after a crash. What has been taken and still needs room counts as
-used: what waits in the queues of the log, what the next checkpoint copies, what is not sealed yet. A slow disk has much
-of that: it was not counted once, and the reserve that the checkpoints behind a delete need went to segments.
+used: what waits in the queues of the log, what the next checkpoint copies, what is not sealed yet. On a slow disk that
+is much: when it was not counted, segments took the reserve that checkpoints need to free what a delete removed.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ log = logging.getLogger("topics.room")
 
 
 class Room:
-    """`owed_bytes` asks what is taken and still needs room. `full` is set while writes are refused; `spare_bytes` is
-    what may be taken until somebody looks again."""
+    """`owed_bytes` returns what is taken and still needs room. `full` is set while writes are refused; `spare_bytes` is
+    what may be taken until the next look at the disk."""
 
     def __init__(self, disk: Disk, root: str, free_bytes_min: int, owed_bytes: Callable[[], int]) -> None:
         self._disk = disk
@@ -30,7 +30,7 @@ class Room:
         self.spare_bytes = limits.U64_MAX
 
     async def run(self, looked: Callable[[], None]) -> None:
-        """Looks until cancelled, on a thread: a sick disk may keep who asks it waiting."""
+        """Looks until cancelled, on a thread, because a sick disk may not answer for long."""
         loop = asyncio.get_running_loop()
         is_known = True
         while True:

@@ -40,10 +40,11 @@ class ServerView:
         live: LiveConnections,
         long_polls: LongPolls,
         sessions: WatchSessions,
+        started_ns: int,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._started_ns = clock.monotonic_ns()
+        self._started_ns = started_ns
         self._store = store
         self._vital_signs = vital_signs
         self._governor = governor

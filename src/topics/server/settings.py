@@ -7,7 +7,6 @@ import os
 import re
 import socket
 from collections.abc import Mapping, MutableMapping
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -88,8 +87,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        if self.host == "localhost":
+        if self.host in ("localhost", "127.0.0.1"):
             return True
+        from ipaddress import ip_address  # noqa: PLC0415 - most servers never need it
+
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -120,7 +121,7 @@ class _Environment:
         return "in the settings file, " + _VARIABLE.sub(lambda name: name[1].lower(), message)
 
     def unknown(self) -> list[str]:
-        """A sentence for each variable that looks like a setting and is none."""
+        """A sentence for each variable that looks like a setting but is not one."""
         known = [name.removeprefix("TOPICS_") for name in sorted(self._known)]
         return [
             f"{name} is not a setting: it does nothing." + (f" Did you mean TOPICS_{meant}?" if meant else "")

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from topics import limits
 from topics.clock import Clock
@@ -24,7 +24,6 @@ from topics.model.image import SegmentImage, TopicImage
 from topics.model.operation import Operation, Restarted
 from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
-from topics.server.metrics import WalMetrics
 from topics.server.room import Room
 from topics.server.sealer import Sealer
 from topics.server.settings import Settings
@@ -42,6 +41,9 @@ from topics.storage.snapshot_chain import Tails
 from topics.storage.tiers import Tiers
 from topics.storage.wal_positions import TO_ITS_END, WalPositions, shard_names
 from topics.storage.wal_writer import ShardWriter, wal_files
+
+if TYPE_CHECKING:
+    from topics.server.metrics import WalMetrics
 
 log = logging.getLogger("topics.store")
 
@@ -326,7 +328,9 @@ class Store:
         shards = zip(shard_names(self._settings.wal_shards), self._journal.shards, strict=False)
         return [(name, shard.failure) for name, shard in shards if shard.failure is not None]
 
-    def wal_metrics(self) -> WalMetrics:
+    def wal_metrics(self) -> "WalMetrics":
+        from topics.server.metrics import WalMetrics  # noqa: PLC0415 - there already: who asks has loaded it
+
         shards = self._journal.shards
         counters = [shard.writer.counters for shard in shards]
         return WalMetrics(
@@ -374,9 +378,7 @@ class Store:
         if segment.sealed:
             return stored_block(self._segments, image, segment, cold=segment.cold)
         tail = find_tail(image, segment, self._tails.get((image.topic_id, segment.first_seq), []))
-        if segment.data_bytes < limits.SMALL_TAIL_BYTES:
-            return unread_tail(segment, partial(_read_block, tail))
-        return _read_block(tail)
+        return unread_tail(segment, partial(_read_block, tail))
 
 
 def _read_block(found: StoredTail) -> Block:

@@ -1,7 +1,7 @@
 """The state of the process: memory, files, free disk, and how late its loop runs.
 
-What the system has to be asked for is asked on a thread every few seconds: listing the open files of a server with ten
-thousand connections, or asking a sick disk for its room, must not hold up the loop.
+A thread asks the system every few seconds: listing the open files of a server with ten thousand connections, or asking
+a sick disk for its room, must not hold up the loop.
 """
 
 import asyncio

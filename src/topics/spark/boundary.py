@@ -1,6 +1,6 @@
 """Where a read begins and ends: the same for all topics, by topic, or by time.
 
-Kafka's way to write offsets is understood, too: a topic is one log, so its only partition is 0.
+Offsets may also be written as for Kafka: a topic is one log, so its only partition is 0.
 """
 
 import json
@@ -20,10 +20,10 @@ _TIMES = 'is a JSON object such as {"orders": 1700000000000} or {"orders": "2026
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """One end of a read: `everywhere` is EARLIEST or LATEST, `seqs` and `times` (ms) override it by topic, `ts` is a
-    time for all.
+    """One end of a read. `everywhere` (EARLIEST or LATEST) and `ts` (ms) hold for all topics; `seqs` and `times` (ms)
+    set it topic by topic.
 
-    Seqs are as in Spark's Kafka source: the first one to read, or the first one past the end.
+    As in Spark's Kafka source, a starting seq is the first one read, an ending seq the first one not read.
     """
 
     everywhere: int
@@ -37,7 +37,7 @@ class Boundary:
 
 
 def boundary_of(given: Given, side: str, default: int, *, batch: bool, topics: tuple[str, ...]) -> Boundary:
-    """`side` is starting or ending. `topics` are those subscribed by name: each has to be in an object."""
+    """`side` is starting or ending. `topics` are those subscribed by name: a JSON object must name each of them."""
     offsets, ts, times = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     given.require_alone(ts, offsets)
     given.require_alone(times, offsets)
@@ -77,7 +77,7 @@ def _by_topic(option: str, text: str, topics: tuple[str, ...], form: str) -> dic
 
 
 def _of_partition(option: str, topic: str, value: object) -> object:
-    """The value itself, or that of Kafka's `{"0": value}`. Kafka counts from 0, where seqs begin at 1."""
+    """The value itself, or the one inside Kafka's `{"0": value}`. Kafka counts from 0; seqs begin at 1."""
     if not isinstance(value, dict):
         return value
     if list(value) != [KAFKA_PARTITION]:

@@ -1,8 +1,8 @@
 """Tables of Spark's catalog: `CREATE TABLE … USING topics OPTIONS (…)`.
 
-Spark keeps the options of such a table. It passes them to the source twice when the table is made, and never when it is
-read. What it does pass is the schema, with the metadata of its columns, so the options are kept there. The API key is
-not: it comes from the environment.
+Spark keeps the options of such a table, but passes them to the source only when the table is created, never when it is
+read. On a read it passes the schema, so the options are kept in the metadata of a column. The API key is not kept
+there: it comes from the environment.
 """
 
 import json
@@ -16,7 +16,7 @@ _SECRET = "apikey"
 
 
 def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema, with the options if it is that of a table."""
+    """The schema; if it is a table's, with the options in its metadata."""
     if not any(name.lower().startswith(MADE_BY_CATALOG) for name in options):
         return schema
     kept = {name: value for name, value in options.items() if not name.lower().endswith(_SECRET)}
@@ -26,7 +26,7 @@ def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def remembered(schema: StructType, options: Mapping[str, str]) -> tuple[StructType, dict[str, str]]:
-    """The schema without what `remembering` put in, and all options; those of the query itself win."""
+    """The schema without what `remembering` added, and all options; the query's own win."""
     found: dict[str, str] = {}
     fields = []
     for field in schema.fields:

@@ -12,14 +12,17 @@ from topics.wire.arrow import meta_maps, meta_members
 
 RECORD_FIELDS = ("seq", "ts", "node", "tag", "data", "meta")
 ALL_FIELDS = frozenset(RECORD_FIELDS)
+PAYLOAD = "payload"
+"""What is asked for in place of `data` by who takes fields out of it and does not need its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some records, ascending, in Arrow arrays of the same length, and seqs that are lost.
+    """Records in the order of seqs, in Arrow arrays of the same length, and the seqs that are lost.
 
-    `seq` and `ts` (ms since 1970) are int64; `node`, `tag`, `data` and `meta` strings, the last two JSON text, all but
-    `data` with nulls. A part that nobody asked for is all null.
+    `seq` and `ts` (ms since 1970) are int64. `node`, `tag`, `data` and `meta` are strings, `data` and `meta` JSON text;
+    all but `data` may be null. A field that nobody asked for is all null. Those who ask for `PAYLOAD` get `data` or,
+    where it is at hand, `served`: the records as the server sends them, joined by commas.
     """
 
     seq: pa.Array
@@ -29,6 +32,7 @@ class Columns:
     data: pa.Array
     meta: pa.Array
     gaps: tuple[Gap, ...] = ()
+    served: bytes | memoryview = b""
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -43,7 +47,7 @@ class Columns:
         return Columns(*(getattr(self, name).filter(keep) for name in RECORD_FIELDS))
 
     def meta_map(self) -> pa.Array:
-        """`meta` as a map from string to string: a value that is no string is its JSON text."""
+        """`meta` as a map from string to string: other values appear as JSON text."""
         return meta_maps(self.meta)
 
     def headers(self, kind: pa.DataType) -> pa.Array:
@@ -60,7 +64,7 @@ class Columns:
 
 
 def filtered(columns: Columns, filters: Filters) -> Columns:
-    """Without the records the reader does not want; the server does the same for its readers."""
+    """Leaves out the records the reader does not want, as the server does for its readers."""
     keep = None
     if filters.node:
         keep = pc.fill_null(pc.invert(pc.is_in(columns.node, pa.array(filters.node, pa.string()))), True)

@@ -15,7 +15,7 @@ class InvalidColumns(TopicsError):
 
 
 class MalformedRecord(TopicsError):
-    """A payload is not what the schema says, and `mode` is FAILFAST. Correct the schema, or take another mode:
+    """A payload does not fit the schema, and `mode` is FAILFAST. Correct the schema, or choose another mode:
     PERMISSIVE gives null where a value does not fit, DROPMALFORMED leaves such records out."""
 
     def __init__(self, topic: str, seq: int, problem: str) -> None:
@@ -44,25 +44,25 @@ class DataLoss(TopicsError):
 
 
 class FilesBehind(TopicsError):
-    """The files do not have everything that was planned yet: the offsets come from a server that is ahead of its files,
-    or the files are an older copy. Run it again in a moment, or read newer files."""
+    """The files do not yet have everything that was planned: the offsets come from a server that is ahead of its files,
+    or the files are an older copy. Run again in a moment, or read newer files."""
 
     def __init__(self, topic: str, head_seq: int, end: int) -> None:
         super().__init__(f'the files of topic "{topic}" end at seq {head_seq}, before {end}', topic=topic)
 
 
 class TopicChangedDuringRead(TopicsError):
-    """The topic was deleted and made anew while a task read it, so its rows may be of either. The task fails; when it
-    runs again the change is seen from the start and is a loss like any other."""
+    """The topic was deleted and recreated while a task read it, so its rows may come from either. The task fails;
+    when it runs again, it sees the change from the start and reports it as a loss."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f'topic "{topic}" was recreated while it was read; run again', topic=topic)
 
 
 class ReplayDiffers(TopicsError):
-    """A batch was written again with different records, so it cannot be recognized as the same. Make the query
-    deterministic (no shuffles without order, no random values, no changed partitioning), or, if records were deleted
-    meanwhile, start with a new checkpoint after what was written."""
+    """A batch was written again with different records, so the server cannot recognise it as the same. Make the query
+    deterministic (no unordered shuffles, random values or changed partitioning), or, if records were deleted meanwhile,
+    start with a new checkpoint after what was written."""
 
     def __init__(self, topic: str, key: str, before: int, now: int) -> None:
         super().__init__(

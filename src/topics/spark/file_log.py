@@ -6,6 +6,7 @@ Nothing is written and nothing locked: the server may be running. `file_state` s
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from topics import limits
 from topics.engine import log_reading
 from topics.engine.block import Block
 from topics.engine.topic_log import TopicLog
@@ -30,18 +31,22 @@ from topics.storage import paths
 from topics.storage.fs import Disk, RealDisk
 from topics.storage.sealed_block import ClearedBlock
 
-PARTITION_RECORDS = 200_000
-"""Records of a partition when nobody asks for another number: some twenty segments, read in a fraction of a second."""
+PARTITION_RECORDS = 250_000
+"""Records in a partition by default, at most: some 25 segments, read in a fraction of a second."""
+
+PARTITIONS_EVEN = 4
+"""By default the number of partitions is a multiple of this, all of the same size: with five on two cores, one core
+would do three of them."""
 
 INLINE_BYTES_MAX = 64 * 1024
-"""Records that are in the WAL only are sent along with the partition up to this size."""
+"""Records that only the WAL has travel with the partition, up to this size."""
 
 
 class FileLog:
-    """The files as they were when it was made; make another one to see what came since.
+    """The files as they were when this object was created; create another one to see what came since.
 
-    `cold_path` is needed when segments are on the cold tier. `path` may be a cold directory by itself: then topics are
-    called by their ids, as `#0000000A`, and there are no floors and no gaps, which only a snapshot knows of.
+    `cold_path` is needed when segments are on the cold tier. `path` may also be a cold directory alone: then topics go
+    by their ids, as `#0000000A`, and have neither floors nor gaps, because only a snapshot knows those.
     """
 
     def __init__(self, path: str, cold_path: str | None = None, disk: Disk | None = None) -> None:
@@ -53,8 +58,8 @@ class FileLog:
         return {name: _range_of(topic) for name, topic in self._topics.items()}
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int:
-        """Where the records of `ts` (ms) or later begin; all before it are older. Lost seqs of unknown time count as
-        later, or, with `behind_losses`, as older."""
+        """The first seq with a time of `ts` (ms) or later; all seqs before it are older. Lost seqs, whose time is
+        unknown, count as later, or, with `behind_losses`, as older."""
         log = self._topic(topic).log
         seq = _seq_at(log, ts)
         while behind_losses and seq <= log.head_seq and (gap := log_reading.gap_at(log, seq - 1)) is not None:
@@ -73,9 +78,9 @@ class FileLog:
     ) -> list[FilePartition]:
         """Seqs [start, end] as partitions, in order; those of `from_ts <= ts < to_ts` (ms) if given.
 
-        Every seq is a record of exactly one partition, or in a gap of exactly one, or deleted. A partition has at most
-        `max_records` seqs (0: some 200 000). There are at least `min_partitions`, unless that would need empty ones.
-        The same arguments give the same partitions.
+        Every seq is either deleted, or a record or part of a gap in exactly one partition. A partition has at most
+        `max_records` seqs (0: 250 000, and all about the same). There are at least `min_partitions`, unless some would
+        be empty. The same arguments give the same partitions.
         """
         stored = self._topic(topic)
         if start < 1 or end > stored.log.head_seq:
@@ -89,7 +94,7 @@ class FileLog:
         pieces = [*self._gaps(stored.log, start, end), *self._pieces(stored, start, end)]
         pieces.sort(key=lambda piece: piece.start)
         total = sum(map(_seqs, pieces))
-        records = max_records or PARTITION_RECORDS
+        records = max_records or even_share(total)
         if min_partitions:
             records = min(records, -(-total // min_partitions))
         partitions: list[FilePartition] = []
@@ -155,7 +160,7 @@ class FileLog:
 
 
 def _tail_piece(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Piece:
-    """Records that are in snapshots and in no segment."""
+    """Records that are in a snapshot and not yet in a segment."""
     base = block.first_seq
     if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
         return _inline_piece(block, start, end)
@@ -164,7 +169,7 @@ def _tail_piece(stored: StoredTopic, block: Block, start: int, end: int, dead: l
 
 
 def _wal_pieces(stored: StoredTopic, block: Block, start: int, end: int, dead: list[int]) -> Iterator[Piece]:
-    """Records that no segment has yet. Copies made by routers are in no WAL file either, so they are sent along."""
+    """Records that are not in a segment yet. Routers' copies are not in the WAL either, so they travel inline."""
     base = block.first_seq
     if sum(block.sizes[start - base : end - base + 1]) <= INLINE_BYTES_MAX:
         yield _inline_piece(block, start, end)
@@ -200,7 +205,7 @@ def _inline_piece(block: Block, start: int, end: int) -> InlinePiece:
 
 
 def _grouped(pieces: Iterable[Piece], records_max: int) -> Iterator[list[Piece]]:
-    """The pieces in groups of at most so many records; a piece that does not fit is cut. A gap counts nothing."""
+    """The pieces in groups of at most `records_max` records; a piece that does not fit is cut. Gaps do not count."""
     group: list[Piece] = []
     room = records_max
     for piece in pieces:
@@ -215,6 +220,12 @@ def _grouped(pieces: Iterable[Piece], records_max: int) -> Iterator[list[Piece]]
         room -= _seqs(rest)
     if group:
         yield group
+
+
+def even_share(total: int) -> int:
+    partitions = -(-total // PARTITION_RECORDS)
+    partitions += -partitions % PARTITIONS_EVEN
+    return max(-(-total // max(partitions, 1)), limits.SPARK_TASK_RECORDS)
 
 
 def _seqs(piece: Piece) -> int:

@@ -1,7 +1,7 @@
 """Plans for reading a data directory's files: small frozen values, picklable and self-contained.
 
-A partition is a run of seqs of one topic, as pieces: parts of segments, of snapshots and of WAL files, a few records
-carried along, and the seqs that are lost. The pieces name files and seqs, so they can be read without the planner.
+A partition is a run of seqs of one topic, cut into pieces: parts of segments, snapshots and WAL files, a few records
+sent inline, and the seqs that are lost. The pieces name files and seqs, so a task reads them without the planner.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ SeqRun = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """A run of seqs of a topic. `cleared`: all were deleted, no file is left. Not `sealed`: its newest records may be
-    in the WAL only."""
+    """A run of seqs of a topic. `cleared`: all were deleted, no file is left. If it is not `sealed`, its newest records
+    may be only in the WAL."""
 
     first_seq: int
     last_seq: int
@@ -33,9 +33,8 @@ class SegmentRange:
 class TopicRange:
     """A topic as the files have it. `epoch` tells it from an earlier or later one of the same name.
 
-    The records are those of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Records below
-    `evict_floor` were lost without anybody asking for it; the four `…_lost_seq` are the highest of each cause, 0 for
-    none.
+    Its records are the seqs of [earliest_seq, head_seq] that are neither deleted nor in `lost_ranges`. Caps and TTLs
+    took records below `evict_floor`. Each `…_lost_seq` is the highest seq lost to that cause, 0 if none.
     """
 
     name: str
@@ -55,8 +54,8 @@ class TopicRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """Records [start, end] of a segment. It is in one of `directories`, searched in this order. `deleted`: seqs deleted
-    in addition to those whose delete byte is set."""
+    """Records [start, end] of a segment, which is in one of `directories`, searched in this order. `deleted` adds to
+    the seqs that have their delete byte set."""
 
     directories: tuple[str, ...]
     first_seq: int
@@ -68,8 +67,8 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class TailPiece:
-    """Records [start, end] of a tail, which is in snapshots: `places` are (path, offset, length) of its bytes, which
-    begin with `first_seq`."""
+    """Records [start, end] of a tail in snapshots. Its bytes are at `places` (path, offset, length) and begin with
+    `first_seq`."""
 
     places: tuple[tuple[str, int, int], ...]
     first_seq: int
@@ -80,7 +79,7 @@ class TailPiece:
 
 @dataclass(frozen=True, slots=True)
 class WalPiece:
-    """Records [start, end] of a topic, in one WAL file, but for the `deleted`."""
+    """Records [start, end] of a topic in one WAL file, without the `deleted` ones."""
 
     path: str
     start: int
@@ -90,7 +89,7 @@ class WalPiece:
 
 @dataclass(frozen=True, slots=True)
 class InlinePiece:
-    """The records of [start, end] themselves: few enough to be sent along."""
+    """The records of [start, end] themselves: few enough to send to the task."""
 
     start: int
     end: int
@@ -118,7 +117,7 @@ Piece = SegmentPiece | TailPiece | WalPiece | InlinePiece | GapPiece
 
 @dataclass(frozen=True, slots=True)
 class FilePartition:
-    """Seqs [start, end] of one topic. What no piece has is deleted."""
+    """Seqs [start, end] of one topic. Seqs in no piece are deleted."""
 
     root: str
     cold_root: str
@@ -134,7 +133,7 @@ class FilePartition:
 
 
 class OutOfRange(TopicsError):
-    """Seqs that were never given out, as far as the files know. Plan anew from the topic's range."""
+    """Seqs beyond the last one in the files. Plan again from the topic's range."""
 
     def __init__(self, topic: str, start: int, end: int, head_seq: int) -> None:
         super().__init__(
@@ -147,7 +146,7 @@ class OutOfRange(TopicsError):
 
 
 class TopicReplaced(TopicsError):
-    """The topic was deleted, or deleted and made anew, after the reading was planned. Plan anew."""
+    """The topic was deleted, or deleted and recreated, after the read was planned. Plan again."""
 
     def __init__(self, topic: str, epoch: int) -> None:
         super().__init__(

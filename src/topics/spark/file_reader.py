@@ -1,11 +1,11 @@
-"""Reads a planned partition into Arrow columns. Every record is checked: seq, lengths, and the checksum, unless nothing
-but seqs is asked for.
+"""Reads a planned partition into Arrow columns. The seq and lengths of every record are checked, and its checksum
+unless only seqs are wanted.
 
 Reading a partition again gives the same rows, except for records deleted since.
 
-A running server replaces its files: the WAL goes into segments, segments move to the cold tier or go with their
-records. A piece whose file is gone is planned anew, and what was lost meanwhile becomes a gap. This happens at most
-`REPLANS_MAX` times in a row for a piece, then it is `FilesChanging`.
+A running server replaces its files: it seals the WAL into segments, moves segments to the cold tier, and removes them
+with their records. If the file of a piece is gone, the piece is planned again, and what was lost meanwhile becomes a
+gap. After `REPLANS_MAX` attempts in a row the read fails with `FilesChanging`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from topics.model.payload import SEPARATOR, split_payload
-from topics.spark.columns import ALL_FIELDS, Columns
+from topics.spark.columns import ALL_FIELDS, PAYLOAD, Columns
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import (
     FilePartition,
@@ -34,14 +34,18 @@ from topics.storage import paths
 from topics.storage.errors import CorruptFile, FilesChanging
 from topics.storage.frame import APPEND, HAS_NODE, HAS_TAG, StoredRecord
 from topics.storage.fs import Disk, RealDisk
-from topics.storage.segment_columns import FrameColumns, Ints, read_columns
+from topics.storage.segment_columns import FrameColumns, Ints, read_columns, read_texts
 from topics.storage.segment_format import decode_records
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.wal_reader import scan
+from topics.wire.arrow import array_of, numbers_of
 
 BATCH_RECORDS_MAX = 10_000
+PARSED_RECORDS_MAX = 5000
+"""In a batch whose payloads are parsed: what comes of twice as many does not fit into the processor's cache."""
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 REPLANS_MAX = 5
+FOUND_IN_TEXTS = frozenset({"seq", PAYLOAD})
 
 
 class _Vanished(Exception):
@@ -51,11 +55,11 @@ class _Vanished(Exception):
 def read_partition(
     partition: FilePartition, disk: Disk | None = None, fields: frozenset[str] = ALL_FIELDS
 ) -> Iterator[Columns]:
-    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone). Parts
-    of a record other than `fields` are left null.
+    """The partition's records and gaps, at most 10 000 records or 16 MiB at a time (a larger record comes alone).
+    Fields not in `fields` stay null; `PAYLOAD` among them leaves the choice between `data` and `served`.
 
-    Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`; and, when records were planned that a
-    power cut then took, `OutOfRange`.
+    Raises `CorruptFile` with file and offset, `TopicReplaced`, `FilesChanging`, and `OutOfRange` if a power cut took
+    records that were planned.
     """
     return _read(disk or RealDisk(), partition, fields, REPLANS_MAX)
 
@@ -85,7 +89,7 @@ def _planned_anew(disk: Disk, partition: FilePartition, piece: Piece) -> list[Fi
 def _open(disk: Disk, partition: FilePartition, piece: Piece, fields: frozenset[str]) -> Iterator[Columns]:
     match piece:
         case SegmentPiece():
-            return _segment_batches(_segment_reader(disk, piece), piece, fields)
+            return _segment_batches(_segment_reader(disk, piece, fields), piece, fields)
         case TailPiece():
             return _batches_of(_tail_records(disk, piece))
         case WalPiece():
@@ -99,11 +103,13 @@ def _open(disk: Disk, partition: FilePartition, piece: Piece, fields: frozenset[
 # Segments
 
 
-def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
+def _segment_reader(disk: Disk, piece: SegmentPiece, fields: frozenset[str]) -> SegmentReader:
     for directory in piece.directories:
         path = paths.segment_path(directory, piece.first_seq, paths.SegmentPart.DATA)
         if disk.exists(path):
             reader = SegmentReader(disk, directory, piece.first_seq, piece.data_bytes)
+            if fields <= FOUND_IN_TEXTS and PAYLOAD in fields:
+                _ = reader.text  # opened now, too
             if reader.last_seq < piece.end:
                 raise CorruptFile(path, piece.data_bytes, f"it ends at seq {reader.last_seq}, before {piece.end}")
             return reader
@@ -112,34 +118,52 @@ def _segment_reader(disk: Disk, piece: SegmentPiece) -> SegmentReader:
 
 def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozenset[str]) -> Iterator[Columns]:
     start, end = piece.start - piece.first_seq, piece.end - piece.first_seq + 1
-    # Whether a record is there, its place says; what is in it, nobody asked.
-    with_sums = not fields <= {"seq"}
+    # Seqs alone do not need the content of a record: its place says that it is there. The text has its own checksum.
+    takes_texts = fields <= FOUND_IN_TEXTS and (PAYLOAD not in fields or reader.text is not None)
+    records_max = PARSED_RECORDS_MAX if PAYLOAD in fields else BATCH_RECORDS_MAX
     while start < end:
-        stop = min(start + BATCH_RECORDS_MAX, end)
+        stop = min(start + records_max, end)
         while stop - start > 1 and reader.bytes_between(start, stop) > BATCH_BYTES_MAX:
             stop = start + (stop - start) // 2
-        found = read_columns(reader, start, stop, with_sums=with_sums)
-        dead = found.deleted
-        batch_seq = piece.first_seq + start
-        for first, last in piece.deleted:
-            dead[max(first - batch_seq, 0) : max(last - batch_seq + 1, 0)] = True
-        kept = np.flatnonzero(~dead)
+        found = read_columns(reader, start, stop, with_sums=not takes_texts)
+        kept = _live(found, piece)
+        if PAYLOAD in fields and takes_texts:
+            texts = read_texts(reader, start, stop) if len(kept) == stop - start else None
+            if texts is not None:
+                yield _served(found, texts)
+                start = stop
+                continue
+            found = read_columns(reader, start, stop)
         if len(kept):
             yield _columns_from(found, kept, fields)
         start = stop
 
 
+def _live(found: FrameColumns, piece: SegmentPiece) -> Ints:
+    dead = found.deleted
+    batch_seq = int(found.seq[0])
+    for first, last in piece.deleted:
+        dead[max(first - batch_seq, 0) : max(last - batch_seq + 1, 0)] = True
+    return np.flatnonzero(~dead)
+
+
+def _served(found: FrameColumns, texts: memoryview) -> Columns:
+    nothing = pa.nulls(len(found.seq), pa.string())
+    no_times = pa.nulls(len(found.seq), pa.int64())
+    return Columns(numbers_of(found.seq), no_times, nothing, nothing, nothing, nothing, served=texts)
+
+
 def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Columns:
-    """Makes no Python object for a record, unless it has meta."""
+    """Creates no Python object for a record, unless it has meta."""
     nothing = pa.nulls(len(kept), pa.string())
     data, meta = nothing, nothing
-    if "data" in fields or "meta" in fields:
+    if not fields.isdisjoint(("data", PAYLOAD, "meta")):
         data, meta = _split(_texts(found.data, found.payload_at, found.payload_end, kept))
     node = (found.flags & HAS_NODE) != 0
     tag = (found.flags & HAS_TAG) != 0
     return Columns(
-        seq=pa.array(found.seq[kept]),
-        ts=pa.array(found.ts[kept]),
+        seq=numbers_of(found.seq[kept]),
+        ts=numbers_of(found.ts[kept]),
         node=_optional(found.data, found.node_at, found.tag_at, kept, node) if "node" in fields else nothing,
         tag=_optional(found.data, found.tag_at, found.payload_at, kept, tag) if "tag" in fields else nothing,
         data=data,
@@ -148,14 +172,14 @@ def _columns_from(found: FrameColumns, kept: Ints, fields: frozenset[str]) -> Co
 
 
 def _texts(data: memoryview, starts: Ints, ends: Ints, kept: Ints) -> pa.Array:
-    """The bytes [start, end) of each kept record. The fields and the bytes between them are treated as one long array
-    of texts, and every second one is copied out: Arrow does that in one call."""
+    """The bytes [start, end) of each kept record. Arrow copies them in one call: it sees the fields and the bytes
+    between them as one long array of texts, of which every second one is taken."""
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[0::2], bounds[1::2] = starts, ends
     whole = pa.Array.from_buffers(
         pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)], null_count=0
     )
-    return whole.take(pa.array(2 * kept))
+    return whole.take(numbers_of(2 * kept))
 
 
 def _optional(data: memoryview, starts: Ints, ends: Ints, kept: Ints, there: NDArray[np.bool_]) -> pa.Array:
@@ -179,12 +203,12 @@ def _split(payload: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _split_each(payloads: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
     parts = [split_payload(payload) for payload in payloads]
-    datas = pa.array([data for data, _, _ in parts], pa.binary())
-    metas = pa.array([meta for _, meta, _ in parts], pa.binary())
+    datas = array_of([data for data, _, _ in parts], pa.binary())
+    metas = array_of([meta for _, meta, _ in parts], pa.binary())
     return datas.cast(pa.string()), metas.cast(pa.string())
 
 
-# Records one by one: what no segment has
+# Records one by one: those not in a segment yet
 
 
 def _tail_records(disk: Disk, piece: TailPiece) -> list[StoredRecord]:
@@ -204,7 +228,7 @@ def _wal_records(disk: Disk, topic_id: int, piece: WalPiece) -> list[StoredRecor
     deleted = {seq for run in piece.deleted for seq in _seqs(run)}
     records: list[StoredRecord] = []
     due = piece.start
-    # Read, not mapped: the server may cut the end of it, which is not looked at.
+    # Read, not mapped: the server may truncate the file behind the records that are wanted.
     for frame in scan(disk.read(piece.path), piece.path):
         kind, flags, of_topic, seq, ts, node, tag, payload, _ = frame
         if kind == APPEND and of_topic == topic_id and seq == due:
@@ -229,10 +253,10 @@ def _batches_of(records: Sequence[StoredRecord]) -> Iterator[Columns]:
 def _columns_of(records: Sequence[StoredRecord], gaps: tuple[Gap, ...] = ()) -> Columns:
     data, meta = _split_each([record[4] for record in records])
     return Columns(
-        seq=pa.array([record[0] for record in records], pa.int64()),
-        ts=pa.array([record[1] for record in records], pa.int64()),
-        node=pa.array([record[2] for record in records], pa.binary()).cast(pa.string()),
-        tag=pa.array([record[3] for record in records], pa.binary()).cast(pa.string()),
+        seq=array_of([record[0] for record in records], pa.int64()),
+        ts=array_of([record[1] for record in records], pa.int64()),
+        node=array_of([record[2] for record in records], pa.binary()).cast(pa.string()),
+        tag=array_of([record[3] for record in records], pa.binary()).cast(pa.string()),
         data=data,
         meta=meta,
         gaps=gaps,

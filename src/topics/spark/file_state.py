@@ -1,15 +1,15 @@
-"""A data directory as it is now: what `storage.reading` returns, folded the way the server does it.
+"""A data directory as it is now: what `storage.reading` returns, folded as the server folds it.
 
 So floors, caps and deletes come out as they would after a start. Some things may surprise:
 
-- Seqs that were handed out but have no record yet are not lost here: a running server may be about to write them. After
-  a crash, the next start is what declares them lost. Where the log says that there were records that it does not have,
-  the topic ends before them, whatever follows.
+- Seqs that were given out but have no record yet are not lost here: a running server may be about to write them. After
+  a crash, only the next start declares them lost. If the log refers to records that it does not have, the topic ends
+  before them, whatever follows.
 - No clock is read: records past their TTL stay until the server has logged that they are gone.
-- A cap does not reach into the cold tier, as on a start: what the server has evicted there since its last snapshot is
-  still there.
-- Copies that routers have made are made again here, as far as `meta/heads` or operations after them say that they were.
-- Records of class `ephemeral` are in no file: to this reader the topic ends before them.
+- As on a start, a cap does not reach into the cold tier: what the server has evicted there since its last snapshot is
+  still here.
+- Routers' copies are made again here, as far as `meta/heads` or later operations say that they existed.
+- Records of class `ephemeral` are in no file: for this reader, the topic ends before them.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ class WalRun:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """`segments`, and the pieces of those that are tails: by first seq. `wal_runs`: by seq; a record that none of them
-    has is a copy that no file has yet."""
+    """`segments` and `tails` (the pieces of segments still in snapshots) are keyed by first seq; `wal_runs` are in the
+    order of seqs. A record in none of them is a router's copy, which no file has yet."""
 
     name: str
     topic_id: int
@@ -68,8 +68,8 @@ def load(disk: Disk, root: str, cold_root: str) -> dict[str, StoredTopic]:
 
 
 class _End(NamedTuple):
-    """The first seq of a topic that is in no file although later ones are, and when that was noticed. The server may
-    still have it and write it; `apply` would call it lost, as a start does."""
+    """The first seq of a topic that is missing from the files although later ones are there, and when that was noticed.
+    The server may still write it; `apply` would call it lost, as a start does."""
 
     seq: int
     ts: int
@@ -107,7 +107,7 @@ class _Fold:
                 routers = map(self._state.routers.by_id, operation.routers)
                 changed = {router.dest.topic_id for router in routers if router is not None}
             case Restarted(ts=ts):
-                # If it is not in the log by then, it never will be.
+                # A seq that is not in the log by then never will be.
                 self._ends = {topic_id: end for topic_id, end in self._ends.items() if end.ts > ts}
                 changed = set()
             case _:
@@ -166,13 +166,13 @@ def _head_on_disk(image: TopicImage) -> int:
 
 
 def _ends_at(log: TopicLog) -> tuple[int, int]:
-    """The last seq, and the last one that is lost, other than to a bound."""
+    """The last seq, and the last one lost to something other than a cap or a TTL."""
     lost_seq = log.lost_ranges[-1].last if log.lost_ranges else max(log.crash_lost_seq, log.source_trim_lost_seq)
     return log.head_seq, lost_seq
 
 
 def _ending_before(log: TopicLog, end_seq: int) -> TopicLog:
-    """What the log held before it reached `end_seq`, as far as it still does. No block spans that seq."""
+    """The part of the log before `end_seq` that is still there. No block spans that seq."""
     left = TopicLog()
     for block in log.blocks:
         if block.first_seq < end_seq:

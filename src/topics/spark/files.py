@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from topics.model.gap import GapReason
-from topics.spark import http_reader
 from topics.spark.columns import Columns, filtered
 from topics.spark.errors import FilesBehind
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
 from topics.spark.log import Planned
-from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange
+from topics.spark.offsets import DELETED, Gap, Offsets, SeqRange, TopicRange
 from topics.spark.options import Files, ReadOptions
 from topics.storage.fs import RealDisk
 from topics.storage.identity import read_id
@@ -20,7 +19,7 @@ from topics.storage.identity import read_id
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """One task's share of a topic's files: what is known to be lost before anything is read, and what to read."""
+    """One task's share of a topic's files: the losses known beforehand, and what to read."""
 
     topic: str
     gaps: tuple[Gap, ...]
@@ -60,7 +59,7 @@ class FilesLog:
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> list[FileShare]:
         known = self._look().topics()
         if any(not _reaches(known.get(wanted.topic), wanted) for wanted in ranges):
-            # An offset may be newer than what was seen last, when a query begins with a batch it has to repeat.
+            # A query that begins by repeating a batch may have offsets newer than the last look at the files.
             self._seen = FileLog(self._files.path, self._files.cold_path)
             known = self._seen.topics()
         total = sum(wanted.size for wanted in ranges)
@@ -123,11 +122,11 @@ def _reaches(known: _Known | None, wanted: SeqRange) -> bool:
 
 
 def lost_of(known: _Known | None, wanted: SeqRange) -> tuple[tuple[Gap, ...], int]:
-    """The part of a range that no file can have, and up to where files may have records."""
+    """The losses of a range that are known beforehand, and the last seq that files may have."""
     gaps = [] if wanted.lost_from is None else [Gap(wanted.lost_from, None, GapReason.RECREATED)]
     end = wanted.end
     if wanted.size and known is None:
-        gaps.append(Gap(wanted.start + 1, end, http_reader.DELETED))
+        gaps.append(Gap(wanted.start + 1, end, DELETED))
         end = wanted.start
     elif wanted.size and known is not None and known.epoch != wanted.epoch:
         gaps.append(Gap(wanted.start + 1, end, GapReason.RECREATED))

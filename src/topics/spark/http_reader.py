@@ -1,7 +1,7 @@
 """A running server as a log, and how ranges of its topics are read.
 
-`read_range` depends on (topic, epoch, start, end) and on nothing else: reading a range twice gives the same rows, or a
-gap that says which of them are gone. Deleted and filtered records are simply absent; they are not losses.
+`read_range` depends only on (topic, epoch, start, end): reading a range twice gives the same rows, or a gap that says
+which of them are gone. Deleted and filtered records are simply absent; they are not losses.
 """
 
 import contextlib
@@ -20,12 +20,10 @@ from topics.model.gap import GapReason
 from topics.spark.columns import ALL_FIELDS, Columns
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.log import Planned
-from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange, pieces_of
+from topics.spark.offsets import DELETED, Gap, Offsets, SeqRange, TopicRange, pieces_of
 from topics.spark.options import Filters, ReadOptions, Server, Subscription
 from topics.spark.rows import gathered
 from topics.wire.responses import RecordReply, TopicSummary
-
-DELETED = "deleted_topic"
 
 
 class ServerLog:
@@ -40,7 +38,7 @@ class ServerLog:
         return self._client.ready().server_id
 
     def require_reachable(self) -> None:
-        """Raises `ServerUnreachable` at once: waiting is for servers that were there."""
+        """Raises `ServerUnreachable` at once: only a server that was there before is waited for."""
         address = Address.of(self._client.url)
         if not listens(address.host, address.port):
             raise ServerUnreachable(f"nobody listens at {self._client.url}; start the server, or correct the url")
@@ -59,7 +57,7 @@ class ServerLog:
         return gathered(read_range(self._client, planned, self._options.filters, self._fields))
 
     def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
-        """Checks all topics in one call before and one after: a task may read hundreds of small ones."""
+        """Checks all topics in one call before the read and one after it: a task may read hundreds of small ones."""
         ranges = [share for share in shares if isinstance(share, SeqRange)]
         names = [wanted.topic for wanted in ranges if wanted.size]
         before = named_ranges(self._client, names)
@@ -101,14 +99,14 @@ def topic_ranges(client: Client, subscription: Subscription) -> dict[str, TopicR
 
 
 def named_ranges(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
-    """The same by name, many topics a call."""
+    """What the topics of these names hold now; asks for many in one call."""
     found: dict[str, TopicRange] = {}
     unique = sorted(set(names))
     for at in range(0, len(unique), limits.SPARK_LISTED_NAMES_MAX):
         asked = unique[at : at + limits.SPARK_LISTED_NAMES_MAX]
         page = client.send(calls.topics_named(asked)).topics
         if any(each.epoch is UNSET or each.topic not in asked for each in page):
-            # An older server, which cannot list topics by name.
+            # An older server cannot list topics by name.
             return _one_by_one(client, unique)
         found |= {each.topic: _range_of(each) for each in page}
     return found
@@ -130,8 +128,8 @@ def _one_by_one(client: Client, names: Sequence[str]) -> dict[str, TopicRange]:
 
 
 def seq_at(client: Client, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-    """Where the records of `ts` or later begin, or None if there are none. All before it are older; lost seqs of
-    unknown time count as later. With `behind_losses`: the first record that is still there."""
+    """The first seq with a time of `ts` or later, or None if there is none; all seqs before it are older. Lost seqs,
+    whose time is unknown, count as later. With `behind_losses`: the first record that is still there."""
     cursor = 0
     while True:
         reply = client.diff(topic, cursor, from_ts=ts, limit=1)
@@ -158,7 +156,7 @@ def read_range(
 def _read_known(
     client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str], now: TopicRange | None
 ) -> Iterator[list[RecordReply] | Gap]:
-    """`now` is the topic of that name, or None if there is none any more."""
+    """`now` is the topic that has this name now, None if there is none."""
     if wanted.lost_from is not None:
         yield Gap(wanted.lost_from, None, GapReason.RECREATED)
     if wanted.size == 0:
@@ -188,14 +186,14 @@ def _read_existing(
         )
         gap = reply.tombstone
         if reply.head_seq < end:
-            # The head went back: the topic keeps nothing over a restart, and started over.
+            # The head went back: an ephemeral topic starts over after a restart.
             yield Gap(cursor + 1, end, GapReason.RECREATED)
             return
         if gap is not None and gap.gap_from <= end:
             yield Gap(max(gap.gap_from, cursor + 1), min(gap.gap_to, end), gap.reason)
         if reply.next_from_seq <= cursor:
             raise UnexpectedReply(f'a read of topic "{wanted.topic}" after seq {cursor} got nowhere', 200)
-        # Where all that is left of a range was deleted, the server's next step may be beyond it.
+        # If the rest of the range was deleted, the server may go on beyond its end.
         records = reply.records
         if records and records[-1].seq > end:
             records = [record for record in records if record.seq <= end]

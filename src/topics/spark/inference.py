@@ -1,7 +1,7 @@
 """A schema from a sample of payloads, by the rules of Spark's own JSON source.
 
-The sample is the first records there are, a bounded number: a later record that does not fit is malformed, and the
-option `mode` says what becomes of it.
+The sample is a bounded number of the first records. A later record that does not fit is malformed, and the option
+`mode` says what happens to it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -58,7 +58,8 @@ def inferred_schema(log: Log, read: ReadOptions) -> StructType:
 
 
 def sample(log: Log, records_max: int) -> Iterator[str]:
-    """The first payloads of the topics, the same share of each; of `SPARK_INFERRED_BYTES_MAX`, too."""
+    """The first payloads of the topics. All topics have an equal share of `records_max` and of
+    `SPARK_INFERRED_BYTES_MAX`."""
     ranges = log.ranges()
     if not ranges:
         return
@@ -77,7 +78,7 @@ def sample(log: Log, records_max: int) -> Iterator[str]:
 
 
 def _payloads(log: Log, wanted: SeqRange, bytes_max: int) -> Iterator[str]:
-    """Until they have that many bytes."""
+    """The payloads of a range, up to `bytes_max`."""
     left_bytes = bytes_max
     for planned in log.plan([wanted], 1, None):
         for item in log.read(planned):
@@ -91,7 +92,7 @@ def _payloads(log: Log, wanted: SeqRange, bytes_max: int) -> Iterator[str]:
 
 
 def infer(payloads: Iterable[str]) -> tuple[StructType, bool]:
-    """The fields, in the order of their names, and whether some payload is not an object."""
+    """The fields, sorted by name, and whether any payload is not an object."""
     merged: DataType = StructType([])
     malformed = False
     for payload in payloads:
@@ -166,7 +167,7 @@ def _wider(one: DataType, other: DataType) -> DataType:
 
 
 def _without_nulls(kind: DataType) -> DataType | None:
-    """What was always null is text; a struct without fields is nothing."""
+    """A field that was always null becomes text; a struct without fields goes away."""
     match kind:
         case NullType():
             return StringType()

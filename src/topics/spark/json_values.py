@@ -1,8 +1,8 @@
 """One JSON value as a value of a Spark type, by the rules of Spark's own JSON source.
 
-This is the exact way and the slow one, some 10 µs a record: `json_columns` takes it for what its fast way does not
-understand. A value of the wrong type becomes null and makes its record malformed; the record's other values are kept. A
-wrong element makes its whole array or map null, except where only some field of a struct is wrong.
+This is the exact way and the slow one, some 10 µs a record: `json_columns` uses it where its fast way gives up. A value
+of the wrong type becomes null and makes its record malformed; the record's other values are kept. A wrong element makes
+its whole array or map null, unless only a field of a struct in it is wrong.
 """
 
 import base64
@@ -50,8 +50,8 @@ _DECIMALS = Context(prec=100, rounding=ROUND_HALF_UP)
 
 Malformations = list[str]
 Convert = Callable[[str, Malformations], Any]
-"""The text of a value that is not null, to the value. Raises `Malformed` when there is none; notes in the list what
-only a part of it lacks."""
+"""From the text of a value that is not null to the value. Raises `Malformed` if the text is not of the type; if only a
+part of it is not, notes that in the list."""
 
 
 class Malformed(Exception):
@@ -90,7 +90,7 @@ def converter(kind: DataType, time_zone: str) -> Convert | None:
 
 
 def members(text: str) -> Iterator[tuple[str, str]]:
-    """Names and texts of what an object has, in their order; a name may come twice."""
+    """Names and texts of an object's members, in their order; a name may come twice."""
     at = _skip(text, 0) + 1
     at = _skip(text, at)
     while text[at] != "}":
@@ -128,7 +128,7 @@ def _value(convert: Convert, text: str, bad: Malformations) -> Any:
 
 
 def _plain_text(text: str) -> str | None:
-    """What a JSON string says, or None if it is none. Half of a surrogate pair becomes `?`, as in Java."""
+    """The text of a JSON string, or None for any other value. Half of a surrogate pair becomes `?`, as in Java."""
     if text[0] != '"':
         return None
     found: str = scanstring(text, 1, True)[0]

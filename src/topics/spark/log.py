@@ -8,14 +8,14 @@ from topics.spark.offsets import Gap, Offsets, SeqRange, TopicRange
 
 
 class Planned(Protocol):
-    """One task's share. It is sent to the task, so it is small and holds nothing open."""
+    """One task's share. It travels to the task, so it is small and holds nothing open."""
 
     @property
     def topic(self) -> str: ...
 
     @property
     def size(self) -> int:
-        """Its seqs."""
+        """How many seqs it covers."""
         ...
 
 
@@ -33,8 +33,8 @@ class Log(Protocol):
         ...
 
     def seq_at(self, topic: str, ts: int, *, behind_losses: bool = False) -> int | None:
-        """Where the records of this time (ms) or later begin; None if there are none. Lost seqs of unknown time count
-        as later, or, with `behind_losses`, as older."""
+        """The first seq with a time of `ts` (ms) or later, None if there is none. Lost seqs, whose time is unknown,
+        count as later, or, with `behind_losses`, as older."""
         ...
 
     def plan(self, ranges: Sequence[SeqRange], pieces_min: int, records_max: int | None) -> Sequence[Planned]: ...
@@ -42,7 +42,7 @@ class Log(Protocol):
     def read(self, planned: Planned) -> Iterator[Columns | Gap]: ...
 
     def read_all(self, shares: Sequence[Planned]) -> Iterator[tuple[str, Columns | Gap]]:
-        """Everything one task reads, each batch with its topic."""
+        """Everything a task reads, each batch with its topic."""
         ...
 
     def store_cursor(self, name: str, offsets: Offsets) -> None: ...

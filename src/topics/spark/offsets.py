@@ -1,7 +1,7 @@
 """How far a query has read, and how the rest is divided: pure functions, no server.
 
-An offset maps a topic to the last seq read of it and to the topic's epoch, because a name alone does not tell a topic
-from a later one of the same name. Spark compares offsets as JSON text, so keys are sorted and values are integers.
+An offset maps each topic to the last seq read and to the topic's epoch, because a name may be reused by a later topic.
+Spark compares offsets as JSON text, so keys are sorted and values are integers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,11 @@ class TopicRange(NamedTuple):
     earliest_seq: int
     head_seq: int
     schema: str | None = None
-    """The columns its configuration names, as DDL."""
+    """The columns in its configuration, as DDL."""
+
+
+DELETED = "deleted_topic"
+"""Why seqs are lost of a topic that is not there any more."""
 
 
 class Gap(NamedTuple):
@@ -36,9 +40,9 @@ class Gap(NamedTuple):
 
 
 class SeqRange(NamedTuple):
-    """Seqs of one topic to read: `start` is exclusive, `end` inclusive. `lost_from` is set when the topic is not the
-    one read before: everything of the old one from that seq on is lost, an unknown number, and the range begins at the
-    start of the new one."""
+    """Seqs of one topic to read: `start` is exclusive, `end` inclusive. `lost_from` is set when the name now belongs to
+    a new topic: then everything of the old one from that seq on is lost, nobody knows how much, and the range begins at
+    the start of the new one."""
 
     topic: str
     epoch: int
@@ -66,7 +70,7 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[str, Position]:
 
 
 def is_same_log(before: Position, now: Position) -> bool:
-    """Whether `now` follows `before` in one instance of a topic. A head that went back also means a new log."""
+    """Whether both positions are in the same log. A head that went back means a new one."""
     return before.epoch == now.epoch and before.seq <= now.seq
 
 
@@ -86,10 +90,10 @@ def ranges_between(start: Offsets, end: Offsets) -> list[SeqRange]:
 
 
 def limited(start: Offsets, end: Offsets, offsets_max: int) -> dict[str, Position]:
-    """`end`, or as much of it as `offsets_max` allows, shared in proportion to what each topic has waiting.
+    """`end`, or as much of it as `offsets_max` allows. Each topic gets a share in proportion to what it has waiting.
 
-    A topic with something waiting always gets one seq, so none starves beside a busy one: the bound is exceeded when
-    there are more such topics than it allows.
+    A topic with anything waiting gets at least one seq, so none starves beside a busy one. More such topics than
+    `offsets_max` exceed the bound.
     """
     waiting = {piece.topic: piece for piece in ranges_between(start, end)}
     total = sum(piece.size for piece in waiting.values())
@@ -103,12 +107,12 @@ def limited(start: Offsets, end: Offsets, offsets_max: int) -> dict[str, Positio
 
 
 def _shares(sizes: Mapping[str, int], offsets_max: int) -> dict[str, int]:
-    """Integers in proportion to `sizes`, by largest remainder; none below one where there is something."""
+    """Integers in proportion to `sizes`, by largest remainder; at least one for each size that is not 0."""
     total = sum(sizes.values())
     shares = {topic: max(min(1, size), offsets_max * size // total) for topic, size in sizes.items()}
     rest = offsets_max - sum(shares.values())
     if rest > 0:
-        # Those raised to one have already had their remainder.
+        # A share raised to one has already used its remainder.
         may_have_more = [topic for topic, size in sizes.items() if offsets_max * size >= total]
         may_have_more.sort(key=lambda topic: (-(offsets_max * sizes[topic] % total), topic))
         for topic in may_have_more[:rest]:
@@ -123,8 +127,8 @@ def _shares(sizes: Mapping[str, int], offsets_max: int) -> dict[str, int]:
 
 
 def pieces_of(ranges: Iterable[SeqRange], pieces_min: int, records_max: int | None) -> list[SeqRange]:
-    """Cuts ranges for parallel tasks: at least `pieces_min` in all where there are that many seqs, larger ranges into
-    more, and none longer than `records_max`."""
+    """Cuts ranges for parallel tasks: into at least `pieces_min` pieces if there are that many seqs, larger ranges into
+    more, none longer than `records_max`."""
     ranges = list(ranges)
     total = sum(piece.size for piece in ranges)
     pieces: list[SeqRange] = []

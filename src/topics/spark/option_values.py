@@ -1,5 +1,5 @@
-"""The options as the user wrote them, and how the text of one becomes a value. A value that does not fit is refused,
-and the message names the option."""
+"""The options as the user wrote them, and how their texts become values. A value that does not fit is refused, and the
+message names the option."""
 
 import re
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ _UNITS_MS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
-# What Spark itself adds to the options of a table and of a streaming query.
+# Spark itself adds these to the options of a table and of a streaming query.
 _OF_SPARK = frozenset(("checkpointlocation", "queryname", "serialization.format", "provider", "owner", "external"))
 
 
 class Given:
-    """Refuses unknown names. Names ignore case, as everywhere in Spark."""
+    """The options given. Unknown names are refused; case does not matter, as everywhere in Spark."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         names = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         for written, value in options.items():
-            # CREATE TABLE hands every option over twice: as it is, and again with a prefix.
+            # CREATE TABLE passes every option twice: as it is, and with a prefix.
             name = written.lower().removeprefix(MADE_BY_CATALOG)
             if name in names:
                 self._values.setdefault(names[name], value)
@@ -99,11 +99,11 @@ def choice(given: Given, name: str, kind: type[E], default: D) -> E | D:
     try:
         return kind(text.lower())
     except ValueError:
-        raise InvalidOption(name, f"{text!r} is none of {', '.join(kind)}") from None
+        raise InvalidOption(name, f"{text!r} is not one of {', '.join(kind)}") from None
 
 
 def duration_ms(given: Given, name: str, default: int) -> int:
-    """Milliseconds, or a number with its unit, such as `15m`."""
+    """Milliseconds, or a number with a unit, such as `15m`."""
     text = given.get(name)
     if text is None:
         return default
@@ -114,7 +114,7 @@ def duration_ms(given: Given, name: str, default: int) -> int:
 
 
 def instant_ms(option: str, value: object) -> int:
-    """A time: milliseconds since 1970, or ISO 8601; without a zone it is UTC."""
+    """A time: milliseconds since 1970, or ISO 8601, in UTC unless it names a zone."""
     text = str(value).strip()
     if type(value) in {int, str} and _WHOLE_NUMBER.fullmatch(text) is not None:
         if int(text) >= 0:
@@ -126,7 +126,7 @@ def instant_ms(option: str, value: object) -> int:
             pass
         else:
             known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-            # Rounded up: the first record of that time or later.
+            # Rounded up, to mean the first record of that time or later.
             ms = -((_EPOCH - known) // _MILLISECOND)
             if ms >= 0:
                 return ms

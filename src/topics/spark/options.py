@@ -1,7 +1,7 @@
-"""The options of `format("topics")`: what they are, and which may be combined.
+"""The options of `format("topics")`, and which of them go together.
 
 An unknown, malformed or contradictory option is refused by name; nothing is guessed. The API key is kept in a `Secret`,
-which is never printed.
+which never prints.
 """
 
 import os
@@ -9,17 +9,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from topics import limits
 from topics.client.core import Address, check_api_key
-from topics.client.sync_client import Client
 from topics.errors import InvalidRequest
 from topics.model.names import is_topic_name
 from topics.spark import option_values as values
 from topics.spark.boundary import EARLIEST, LATEST, Boundary, boundary_of
 from topics.spark.errors import InvalidOption
 from topics.spark.option_values import Given
+
+if TYPE_CHECKING:
+    from topics.client.sync_client import Client
 
 API_KEY_VARIABLE = "TOPICS_API_KEY"
 
@@ -99,11 +102,11 @@ class Mode(StrEnum):
     BATCH = "batch"
     STREAMING = "streaming"
     UNKNOWN = "unknown"
-    """Spark asks for a schema before it says which of the two it is."""
+    """Spark asks for a schema before it says whether the query is batch or streaming."""
 
 
 class Secret:
-    """A text that never shows: not in `repr`, not in `str`, not in a plan."""
+    """A text that never shows in `repr`, in `str` or in a plan."""
 
     __slots__ = ("_text",)
 
@@ -122,7 +125,9 @@ class Server:
     url: str
     api_key: Secret | None
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
+        from topics.client.sync_client import Client  # noqa: PLC0415 (who reads files does not need it)
+
         return Client(self.url, None if self.api_key is None else self.api_key.reveal())
 
 
@@ -134,7 +139,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topics by name, or all whose names begin with `prefix` and, if there is one, match `pattern` as a whole."""
+    """Topics by name, or all that begin with `prefix` and, if there is a `pattern`, match it from end to end."""
 
     topics: tuple[str, ...] = ()
     prefix: str | None = None
@@ -166,7 +171,7 @@ class Parsing:
     mode: ParseMode = ParseMode.PERMISSIVE
     corrupt_column: str = "_corrupt_record"
     time_zone: str = "UTC"
-    """Of times that are written without one."""
+    """For times written without a zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,7 @@ class ReadOptions:
     filters: Filters
     on_data_loss: OnDataLoss
     schema: TableSchema | None
-    """None when nobody has asked for one by name."""
+    """None if the option was not given."""
     infer_schema: bool
     parsing: Parsing
     include_data: bool
@@ -189,7 +194,7 @@ class ReadOptions:
     trigger_delay_ms_max: int
     cursor: str | None
     archive: str | None = None
-    """Directory of an archive that has the early records."""
+    """The directory of an archive with the early records."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -297,7 +302,7 @@ def _server(given: Given) -> Server:
 
 
 def server_of(url: str, key: str | None) -> Server:
-    """The server at an address; without a key, the one in the environment counts."""
+    """The server at an address; without a key, the key in the environment is used."""
     try:
         Address.of(url)
     except InvalidRequest as error:
@@ -332,14 +337,14 @@ def _subscription(given: Given, origin: Server | Files) -> Subscription:
     topics = values.names(given, "subscribe")
     if not topics:
         raise InvalidOption("subscribe", "is missing; name topics, or give subscribePrefix or subscribePattern")
-    # In a cold directory topics have no names. They go by their ids, which cannot be mistaken for names.
+    # Topics in a cold directory have no names and go by their ids, which cannot be mistaken for names.
     for topic in topics if isinstance(origin, Server) else ():
         values.check_topic("subscribe", topic)
     return Subscription(tuple(sorted(topics)))
 
 
 def _plain_prefix(pattern: str) -> str:
-    """A prefix that every match has, as far as the pattern shows it plainly: it shortens the list to ask for."""
+    """The literal beginning of the pattern, which every match has: it shortens the list to ask for."""
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

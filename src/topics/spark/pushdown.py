@@ -1,7 +1,7 @@
 """Filters of a query that narrow what is read: by topic, seq, time and tag.
 
-Narrowing never hides a loss. A loss has a topic and seqs, so those bounds apply to it as they are. Its time is unknown,
-so a time only cuts off what is certainly outside. A tag only chooses among records.
+Narrowing never hides a loss. A loss has a topic and seqs, so bounds on those apply to it. Its time is unknown, so a
+time only cuts off what is certainly outside. A tag only chooses among records.
 """
 
 import sys
@@ -29,7 +29,7 @@ _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The names of the columns, by what they mean here.
+# The names of the columns, by their meaning.
 _COLUMNS = {
     TableSchema.TOPICS: {"topic": "topic", "seq": "seq", "ts": "ts", "tag": "tag"},
     TableSchema.KAFKA: {"topic": "topic", "offset": "seq", "timestamp": "ts"},
@@ -39,8 +39,8 @@ Match = tuple[str, str, str]
 
 
 def is_planning_with_filters() -> bool:
-    """Whether this process plans a query for which `spark.sql.python.filterPushdown.enabled` is set. Spark does so with
-    a worker of its own, and refuses readers that override `pushFilters` in the other one."""
+    """Whether this process plans a query with `spark.sql.python.filterPushdown.enabled`. Spark plans such a query in a
+    worker of its own, and without the setting refuses readers that override `pushFilters`."""
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     return _PUSHING_WORKER in sys.modules or (spec is not None and spec.name == _PUSHING_WORKER)
@@ -48,7 +48,7 @@ def is_planning_with_filters() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Bounds of seqs and times (ms) include what they name, except `to_ts`."""
+    """Bounds of seqs and times (ms) are inclusive, except `to_ts`."""
 
     topics: frozenset[str] | None = None
     from_seq: int = 1
@@ -57,10 +57,10 @@ class Narrowing:
     to_ts: int | None = None
     match: Match | None = None
     exact: tuple[Filter, ...] = field(default=(), compare=False)
-    """Filters that all records read will satisfy."""
+    """Filters that every record read will satisfy."""
 
     def of(self, ranges: Iterable[SeqRange], log: Log) -> list[SeqRange]:
-        """The part of the ranges a query with these filters has to read."""
+        """The part of the ranges that a query with these filters must read."""
         wanted = (self._within(piece, log) for piece in ranges if self.topics is None or piece.topic in self.topics)
         return [piece for piece in wanted if piece.size > 0]
 
@@ -76,7 +76,7 @@ class Narrowing:
 
 
 def narrowing(filters: Sequence[Filter], schema: TableSchema | None, match: Match | None) -> Narrowing:
-    """`match` is the tag filter already set by the options: there can be only one."""
+    """`match` is the tag filter set by the options, if any: a read can have only one."""
     found = Narrowing(match=match)
     names = _COLUMNS[schema or TableSchema.TOPICS]
     for each in filters:
@@ -147,7 +147,7 @@ def _by_ts(found: Narrowing, each: Filter) -> Narrowing | None:
     if first is None and last is None:
         return None
     if isinstance(each, LessThan) and (value - _EPOCH) % _MILLISECOND:
-        last = None if last is None else last + 1  # a part of that millisecond is below
+        last = None if last is None else last + 1  # part of that millisecond is below the bound
     bound = limits.U64_MAX if found.to_ts is None else found.to_ts
     return replace(
         found,

@@ -1,4 +1,4 @@
-"""Records and losses of a server's replies as columns, whole columns at a time."""
+"""Turns the records and losses of a server's replies into columns, a whole column at a time."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from topics.wire.responses import RecordReply
 
 
 def gathered(items: Iterable[list[RecordReply] | Gap]) -> Iterator[Columns | Gap]:
-    """Replies as columns, several replies to a batch. Gaps stay in their place."""
+    """Joins several replies into one batch. Gaps stay in their place."""
     waiting: list[RecordReply] = []
     waiting_bytes = 0
     for item in items:

@@ -1,7 +1,7 @@
 """The columns of a frame, and how records and losses become rows of it.
 
-A schema of the user's own names columns of the record, fields of its payload (`data`), or both; what it does not name
-is neither read nor decoded nor sent to Spark. Spark tells a Python source nothing else about the columns it needs.
+A user's schema names columns of the record, fields of its payload (`data`), or both. What it does not name is neither
+read nor decoded nor sent to Spark: the schema is all that Spark tells a Python source about the columns it needs.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from topics.spark.columns import RECORD_FIELDS, Columns
+from topics.spark.columns import PAYLOAD, RECORD_FIELDS, Columns
 from topics.spark.errors import InvalidColumns, InvalidOption, MalformedRecord
 from topics.spark.json_columns import PayloadColumn, PayloadParser, can_be_read
 from topics.spark.offsets import Gap
 from topics.spark.options import OnDataLoss, ParseMode, Parsing, ReadOptions, TableSchema
-from topics.wire.arrow import RECORD, TOMBSTONE
+from topics.wire.arrow import RECORD, TOMBSTONE, array_of, repeated
 
 TOPICS = StructType(
     [
@@ -75,7 +75,7 @@ _STORED_AS = {"headers": "meta", "meta_text": "meta"}
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """`source` is a column of the record; None for a field of the payload, or the text of a malformed one."""
+    """`source` is a column of the record, None for a field of the payload or for the text of a malformed payload."""
 
     name: str
     source: str | None
@@ -83,7 +83,7 @@ class TableColumn:
 
 
 class Table:
-    """What a frame looks like. It is sent to the tasks."""
+    """The columns of a frame and where they come from. It travels to the tasks."""
 
     def __init__(self, wanted: StructType, parsing: Parsing, *, kafka: bool = False, include_data: bool = True) -> None:
         self._fields = to_arrow_schema(wanted, timezone="UTC")
@@ -99,16 +99,18 @@ class Table:
         self._parser: PayloadParser | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        # Made where it is used, because its classes cannot be pickled.
+        # The parser's classes cannot be pickled, so each task builds its own.
         return self.__dict__ | {"_parser": None}
 
     @property
     def needs(self) -> frozenset[str]:
-        """The parts of a record that have to be read."""
+        """The fields of a record that must be read."""
         sources = {column.source for column in self._columns if column.source is not None}
         parts = {_STORED_AS.get(source, source) for source in sources} & set(RECORD_FIELDS)
-        if self._payload or self._has_corrupt_column:
+        if self._has_corrupt_column or any(column.field is None for column in self._payload):
             parts.add("data")
+        if self._payload and "data" not in parts:
+            parts.add(PAYLOAD)
         return frozenset(parts if self._include_data else parts - {"data"})
 
     def _source(self, field: StructField, arrow: pa.DataType) -> str | None:
@@ -153,12 +155,12 @@ class Table:
             raise InvalidOption("onDataLoss", f"rows need columns for a loss: add {', '.join(missing)} to the schema")
 
     def batch(self, topic: str, columns: Columns) -> pa.RecordBatch:
-        """Exactly Spark's columns, in its order and with its types."""
+        """Exactly the columns Spark expects, in its order and with its types."""
         parsed: dict[str, pa.Array] = {}
         if self._payload:
             if self._parser is None:
                 self._parser = PayloadParser(self._payload, self._parsing.time_zone)
-            found = self._parser.parse(columns.data)
+            found = self._parser.parse(columns.data, columns.served)
             parsed = {column.name: array for column, array in zip(self._payload, found.columns, strict=True)}
             if found.problems:
                 columns, parsed = self._with_malformed(topic, columns, parsed, found.problems)
@@ -177,7 +179,7 @@ class Table:
         count = len(columns)
         match column.source:
             case "topic":
-                found = pa.repeat(topic, count)
+                found = repeated(topic, count)
             case "ts":
                 found = columns.ts.cast(pa.timestamp("ms", "UTC"))
             case "meta":
@@ -189,9 +191,9 @@ class Table:
             case "data" if not self._include_data:
                 found = pa.nulls(count, column.arrow)
             case "kind":
-                found = pa.repeat(RECORD, count)
+                found = repeated(RECORD, count)
             case "partition":
-                found = pa.repeat(pa.scalar(KAFKA_PARTITION, pa.int32()), count)
+                found = pa.repeat(array_of([KAFKA_PARTITION], pa.int32())[0], count)
             case "gap_from" | "gap_to" | "reason":
                 found = pa.nulls(count, column.arrow)
             case name:

@@ -13,7 +13,7 @@ DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A Python source cannot ask for filters: a setting of the session makes Spark pass them.
+    # A Python source cannot ask for filters; this setting of the session makes Spark pass them.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
@@ -34,7 +34,7 @@ def has_java() -> bool:
 def local_session(
     name: str = "topics", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one on this machine. Spark finds the source by itself, because the package is
+    """The running session, or a new one on this machine. Spark finds the source by itself if the package is
     importable."""
     if not has_java():
         raise JavaMissing(JAVA_ADVICE)

@@ -1,36 +1,20 @@
-"""What Spark calls to read: the data source, its batch reader and its streaming reader.
+"""What Spark finds by the name `topics`: the source, which makes the readers and writers.
 
-Readers are built on the driver and sent to the tasks, so they hold options and nothing open. Both work on a `Log`,
-which is a server or a directory of files.
+Spark starts processes of their own to look for sources, to make one and to plan a read, each with nothing imported. So
+what a method needs is imported there: the whole is 0.4 s of CPU, and the first two need nothing of it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
-    Filter,
-    InputPartition,
 )
 from pyspark.sql.types import StructType
 
-from topics.spark import offsets, options, schema
-from topics.spark.catalog import remembered, remembering
-from topics.spark.errors import InvalidColumns, InvalidOption
-from topics.spark.inference import inferred_schema
-from topics.spark.options import Mode, OnDataLoss, ReadOptions
-from topics.spark.origin import open_log
-from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
-from topics.spark.reading import plan, read_partition, require_topics, resolve
-from topics.spark.schema import Table, table_of
-from topics.spark.stream_reader import TopicsStreamReader
+from topics.spark.errors import InvalidColumns
 from topics.spark.telling import tells
-from topics.spark.writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -44,86 +28,49 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType | str:
         """Called when the user gave no columns: those of `schema`, inferred ones, or those the topics are configured
         with, if they agree."""
-        read = options.read_options(self.options, Mode.UNKNOWN)
-        found = self._schema(read)
-        return found if isinstance(found, str) else remembering(found, self.options)
+        from topics.spark.catalog import remembering  # noqa: PLC0415
+        from topics.spark.default_columns import default_columns  # noqa: PLC0415
+        from topics.spark.options import Mode, read_options  # noqa: PLC0415
 
-    def _schema(self, read: ReadOptions) -> StructType | str:
-        if read.schema is not None:
-            return schema.SPARK[read.schema]
-        with open_log(read) as log:
-            log.require_reachable()
-            if read.infer_schema:
-                return inferred_schema(log, read)
-            ranges = log.ranges()
-        configured = {found.schema for found in ranges.values()}
-        return (configured.pop() if len(configured) == 1 else None) or schema.TOPICS
+        found = default_columns(read_options(self.options, Mode.UNKNOWN))
+        return found if isinstance(found, str) else remembering(found, self.options)
 
     @tells
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = NarrowedReader if is_planning_with_filters() else TopicsReader
+        from topics.spark.batch_reader import batch_reader  # noqa: PLC0415
+        from topics.spark.catalog import remembered  # noqa: PLC0415
+        from topics.spark.options import Mode, read_options  # noqa: PLC0415
+        from topics.spark.schema import table_of  # noqa: PLC0415
+
         wanted, given = remembered(schema, self.options)
-        read = options.read_options(given, Mode.BATCH)
-        return kind(read, table_of(wanted, read))
+        read = read_options(given, Mode.BATCH)
+        return batch_reader(read, table_of(wanted, read))
 
     @tells
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from topics.spark.catalog import remembered  # noqa: PLC0415
+        from topics.spark.options import Mode, read_options  # noqa: PLC0415
+        from topics.spark.schema import table_of  # noqa: PLC0415
+        from topics.spark.stream_reader import TopicsStreamReader  # noqa: PLC0415
+
         wanted, given = remembered(schema, self.options)
-        read = options.read_options(given, Mode.STREAMING)
+        read = read_options(given, Mode.STREAMING)
         return TopicsStreamReader(read, table_of(wanted, read))
 
     @tells
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from topics.spark.options import write_options  # noqa: PLC0415
+        from topics.spark.writer import BatchWriter  # noqa: PLC0415
+
         if overwrite:
             raise InvalidColumns('a topic is only ever appended to; use mode("append")')
-        return BatchWriter(options.write_options(self.options), schema)
+        return BatchWriter(write_options(self.options), schema)
 
     @tells
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from topics.spark.options import write_options  # noqa: PLC0415
+        from topics.spark.writer import StreamWriter  # noqa: PLC0415
+
         if overwrite:
             raise InvalidColumns('a topic is only ever appended to; use outputMode("append") or outputMode("update")')
-        return StreamWriter(options.write_options(self.options), schema)
-
-
-class TopicsReader(DataSourceReader):
-    """A batch query: what is there between two ends, resolved when the query is planned."""
-
-    def __init__(self, read: ReadOptions, table: Table) -> None:
-        self._options = read
-        self._table = table
-        self._narrowing = Narrowing()
-
-    @tells
-    def partitions(self) -> Sequence[InputPartition]:
-        with open_log(self._options) as log:
-            log.require_reachable()
-            ranges = log.ranges()
-            require_topics(self._options, ranges)
-            start = resolve(log, ranges, self._options.start, "startingOffsets")
-            end = resolve(log, ranges, self._options.end, "endingOffsets")
-            for topic, position in start.items():
-                if position.seq > end[topic].seq:
-                    # Nothing may have been written in the time that timestamps name.
-                    if not self._options.start.is_by_time and not self._options.end.is_by_time:
-                        raise InvalidOption("endingOffsets", f'is before startingOffsets for topic "{topic}"')
-                    end[topic] = position
-            ranges_wanted = self._narrowing.of(offsets.ranges_between(start, end), log)
-            return plan(log, self._options, ranges_wanted)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_partition(self._options, self._table, partition)
-
-
-class NarrowedReader(TopicsReader):
-    """The same, for when Spark passes the filters of the query. Spark applies those that are returned itself."""
-
-    @tells
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        read = self._options
-        found = narrowing(filters, read.schema, read.filters.match)
-        self._narrowing = found
-        self._options = replace(read, filters=replace(read.filters, match=found.match))
-        if read.on_data_loss is OnDataLoss.ROWS:
-            # Tombstones are rows, too, and most filters would drop them.
-            return filters
-        return [each for each in filters if not any(each is exact for exact in found.exact)]
+        return StreamWriter(write_options(self.options), schema)

@@ -1,8 +1,8 @@
-"""A log whose early records are in an archive, read as one.
+"""Reads an archive and the log after it as one log.
 
-Archived records are read from the archive, the rest from the log. The boundary is the last archived seq, so nothing is
-read twice or left out. Both must belong to one server (`archive.identity`), which is checked first. Records deleted
-from the log after they were archived are in the archive, and so they are read.
+Seqs up to the last archived one come from the archive, the rest from the log, so nothing is read twice or left out.
+Both must belong to one server, which is checked first (`archive.identity`). Records that were archived and then deleted
+from the log are still read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from topics.spark.options import Filters
 
 @dataclass(frozen=True, slots=True)
 class ArchiveShare:
-    """One task's share of an archive: records [start, end] of a file, and what was lost among them."""
+    """One task's share of an archive: records [start, end] of a file, and the losses among them."""
 
     topic: str
     root: str
@@ -40,7 +40,7 @@ class ArchiveShare:
 
 
 class StitchedLog:
-    """The table is read when ranges are asked for or planned; tasks do not need it."""
+    """An archive before a log. Only ranges and plans need the archive's table; tasks do not read it."""
 
     def __init__(self, log: Log, root: str, filters: Filters) -> None:
         self._log = log
@@ -48,7 +48,7 @@ class StitchedLog:
         self._filters = filters
 
     def _state(self) -> ArchiveState:
-        from topics.spark.archive import table  # noqa: PLC0415 (only who plans waits for it)
+        from topics.spark.archive import table  # noqa: PLC0415 (slow to import, and only the planner needs it)
 
         return table.load(self._root)
 
@@ -141,7 +141,7 @@ class StitchedLog:
 
 
 def _archive_shares(root: str, state: ArchiveState, wanted: SeqRange, records_max: int) -> Iterator[ArchiveShare]:
-    """Every seq of the range in exactly one share; a file's share begins where the one before it ended."""
+    """Puts every seq of the range in exactly one share; a file's share begins where the one before it ended."""
     if not wanted.size:
         return
     losses = state.losses_of(wanted.topic)
@@ -178,7 +178,7 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
             meta=_meta_texts(rows.column("meta")),
         )
     if whole and found != file.count:
-        raise ArchiveDiffers(file.path, f"{found} records where {file.count} are due")
+        raise ArchiveDiffers(file.path, f"{found} records, expected {file.count}")
 
 
 def _seq_at(path: str, ts: int) -> int:
@@ -195,7 +195,7 @@ def _milliseconds(ts: pa.Array) -> pa.Array:
 
 
 def _meta_texts(meta: pa.Array) -> pa.Array:
-    """The archive may have it as a map of texts; then it becomes JSON again."""
+    """`meta` as JSON text, also where the archive keeps it as a map."""
     if not pa.types.is_map(meta.type):
         return meta.cast(pa.string())
     return pa.array(

@@ -1,4 +1,4 @@
-"""A streaming query: how far it can read, what a batch contains, and what happens when records or topics disappear."""
+"""A streaming query: how far it can read, what a batch contains, and what it does when records or topics disappear."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query. What lies between two offsets does not depend on when it is read."""
+    """A streaming query. Reading between two offsets gives the same rows at any time."""
 
     def __init__(self, read: ReadOptions, table: Table, clock: Clock | None = None) -> None:
         self._options = read
@@ -42,7 +42,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log: Log | None = None
         self._target: dict[str, Position] | None = None
         self._warned: set[str] = set()
-        self._stored: dict[str, Position] = {}  # as the cursor
+        self._stored: dict[str, Position] = {}  # under the name of `cursor`
         self._gave_cursor_up = False
 
     def __getstate__(self) -> dict[str, object]:
@@ -71,7 +71,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = offsets.from_json(start)
         heads = heads_of(self._open_log().ranges())
         end = self._reachable(since, heads)
-        # Under Trigger.Once there is no limit; under AvailableNow nothing is waited for.
+        # Trigger.Once has no limit; Trigger.AvailableNow never waits.
         if not isinstance(limit, ReadAllAvailable) and self._target is None and self._has_to_wait(since, end):
             return start
         if isinstance(limit, ReadMaxRows):
@@ -93,8 +93,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @tells
     def commit(self, end: JsonOffsets) -> None:
-        """Stores the progress under the name of `cursor`. Spark's checkpoint is what counts, so a key that may not
-        write, or a server that refuses writes, is no reason to stop reading."""
+        """Stores the progress as the named cursor `cursor`. Only Spark's checkpoint counts, so the query goes on if the
+        key may not write or the server refuses writes."""
         name = self._options.cursor
         if name is None or self._gave_cursor_up:
             return
@@ -142,7 +142,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = since.get(topic)
             if before is not None and not offsets.is_same_log(before, head):
                 if isinstance(self._options.origin, Files) and before.epoch == head.epoch:
-                    continue  # files lag behind their server for a moment, or for long if they are a copy
+                    continue  # files lag behind their server; a copy may lag for long
                 self._topic_was_replaced(topic, before)
             end[topic] = head
         for topic, before in since.items():
@@ -153,7 +153,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {topic: position for topic in end if (position := self._at_most_target(topic, end[topic], since))}
 
     def _at_most_target(self, topic: str, position: Position, since: offsets.Offsets) -> Position | None:
-        """Under Trigger.AvailableNow nothing is read that came later: neither records nor topics."""
+        """Trigger.AvailableNow reads neither records nor topics that came after it began."""
         assert self._target is not None
         target = self._target.get(topic)
         if target is None or target.epoch != position.epoch:
@@ -168,6 +168,6 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.on_data_loss is OnDataLoss.FAIL:
             raise DataLoss(topic, before.seq + 1, None, "deleted_topic")
         if topic not in self._warned:
-            # Once per query. If the topic is made again, its first batch reports the loss.
+            # Once per query. If the topic is created again, its first batch reports the loss.
             self._warned.add(topic)
             LOGGER.warning('topic "%s" was deleted; it was read up to seq %d', topic, before.seq)

@@ -12,16 +12,16 @@ NAMED_MAX = 5
 
 
 class TopicsPartition(InputPartition):
-    """What one task reads, in this order."""
+    """The shares one task reads, in this order."""
 
     def __init__(self, shares: Sequence[Planned]) -> None:
         self.shares = tuple(shares)
 
 
 def packed(shares: Sequence[Planned], tasks_min: int, records_max: int | None) -> list[InputPartition]:
-    """A task costs some 20 ms before it reads anything, so 200 topics of 100 records become one task. The order stays,
-    and the same shares are always packed the same way, so a repeated batch has the same tasks. There are `tasks_min` at
-    least, where there are that many shares, and none has more than `records_max` seqs."""
+    """Packs shares into tasks. A task costs some 20 ms before it reads anything, so 200 topics of 100 records become
+    one task. Shares keep their order and are always packed the same way, so a repeated batch has the same tasks. There
+    are at least `tasks_min` tasks, if there are that many shares, and none has more than `records_max` seqs."""
     total = sum(share.size for share in shares)
     most = min(limits.SPARK_TASK_RECORDS, total // max(tasks_min, 1), records_max or total)
     tasks: list[list[Planned]] = []
@@ -38,7 +38,7 @@ def packed(shares: Sequence[Planned], tasks_min: int, records_max: int | None) -
 
 
 class TaskReport:
-    """What a task has read, for the log. Spark's Python API has no place for the metrics of a source."""
+    """Counts what a task has read, for the log: Spark's Python API has no metrics for sources."""
 
     def __init__(self, partition: TopicsPartition) -> None:
         self._shares = partition.shares

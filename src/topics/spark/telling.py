@@ -1,8 +1,7 @@
-"""How an error reaches the person who runs the query: as Spark's own exception, its message in the first line.
+"""Shows an error to the person who runs the query: as Spark's own exception, with the message in its first line.
 
-Spark shows an error of a worker as a traceback, with the message at its end. So for known errors, the worker, which
-ends anyway, is told to show the message only. The cause is chained, and the worker's log (level DEBUG) has the
-traceback.
+Spark shows a worker's error as a traceback with the message at the end. For known errors the worker is therefore told
+to show only the message. The cause is chained, and the worker's log has the traceback at level DEBUG.
 """
 
 import functools
@@ -28,12 +27,16 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class TopicsException(PySparkException):
-    """An error caused by a topic, a server or an option. Its condition begins with `TOPICS_`; the error it was made
-    from is its cause."""
+    """An error caused by a topic, a server or an option. Its condition begins with `TOPICS_`; the original error is its
+    cause."""
 
     def __init__(self, error: TopicsError) -> None:
         condition = f"TOPICS_{_WORD.sub('_', type(error).__name__).upper()}"
         super().__init__(error.message, condition, {name: str(value) for name, value in error.detail.items()})
+
+
+def is_worker() -> bool:
+    return any(name.startswith(_OF_WORKERS) for name in os.environ)
 
 
 @contextmanager
@@ -42,13 +45,13 @@ def telling() -> Iterator[None]:
         yield
     except TopicsError as error:
         LOGGER.debug("%s", error.message, exc_info=error)
-        if any(name.startswith(_OF_WORKERS) for name in os.environ):
+        if is_worker():
             os.environ[_HIDE_TRACEBACK] = "1"
         raise TopicsException(error) from error
 
 
 def tells(method: Callable[P, R]) -> Callable[P, R]:
-    """For what Spark calls."""
+    """Decorates methods that Spark calls: a `TopicsError` leaves them as a `TopicsException`."""
 
     @functools.wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:

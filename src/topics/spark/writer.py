@@ -1,9 +1,9 @@
-"""What Spark calls to write. Rows become chunks; each is one append of a producer that numbers its records.
+"""What Spark calls to write. Rows become chunks; each chunk is one append of a producer that numbers its records.
 
-A producer is a query and one of its partitions; the number of a record is its batch and its place among the rows of the
-task for that topic. So a task that is tried again, or a batch that is replayed after a crash of either side, appends
-nothing twice, however long that took and however the rows are cut into chunks. That needs the same rows in the same
-order and the same partitions; different rows are refused where they can be recognized.
+A producer is one partition of a query. A record's number is made of its batch and its place among the task's rows for
+the topic. So a task that is tried again, or a batch that is repeated after a crash of either side, appends nothing
+twice, however much later and however the rows are cut into chunks. This needs the same rows in the same order and the
+same partitions; other rows are refused where they can be recognised.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
     "headers": (KAFKA["headers"].dataType,),
 }
 KAFKA_NAMES = {"data": "value", "tag": "key", "meta": "headers"}
-"""What the columns of `schema=kafka` are here."""
+"""Our columns, and their names in `schema=kafka`."""
 _TAKEN = ("topic", "data", "value")
 
 _decode_values = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -126,7 +126,7 @@ def check_columns(schema: StructType, write: WriteOptions) -> None:
 
 
 def _is_like(kind: DataType, wanted: DataType) -> bool:
-    """The same, whatever may be null in it."""
+    """Whether the types are equal, nullability aside."""
     match kind, wanted:
         case MapType(), MapType():
             return (kind.keyType, kind.valueType) == (wanted.keyType, wanted.valueType)
@@ -150,7 +150,7 @@ def write_rows(write: WriteOptions, batches: Iterator[pa.RecordBatch], producer:
 
 
 def records_of(batch: pa.RecordBatch, topic_for_all: str | None) -> Iterator[tuple[str, NewRecord]]:
-    """Hot: whole columns at a time, under 1 µs a row."""
+    """The topic and record of each row. Hot: works on whole columns, under 1 µs a row."""
     count = batch.num_rows
     given = {name: batch.column(name) for name in batch.schema.names}
     nothing: list[Any] = [None] * count
@@ -171,7 +171,7 @@ def records_of(batch: pa.RecordBatch, topic_for_all: str | None) -> Iterator[tup
 
 
 def _texts(name: str, column: pa.Array) -> pa.Array:
-    """Bytes, as Kafka has keys and values, are text."""
+    """The column as text: Kafka's keys and values are bytes."""
     if not pa.types.is_binary(column.type):
         return column
     try:
@@ -181,13 +181,13 @@ def _texts(name: str, column: pa.Array) -> pa.Array:
 
 
 def _payloads(topics: Sequence[str], texts: Sequence[bytes | None]) -> list[msgspec.Raw]:
-    """The texts, once each is known to be one JSON value: they go into a request as they are."""
+    """The texts, each checked to be one JSON value: they go into a request as they are."""
     if None not in texts:
         try:
             values = _decode_values(b"[%b]" % b",".join(texts))  # type: ignore[arg-type]
         except (msgspec.DecodeError, RecursionError):
             values = []
-        # Two rows such as `[1` and `2]` are one value together, so every value has to be what its row says.
+        # Rows such as `[1` and `2]` are one value only together, so each value is compared with its row.
         if [*map(bytes, values)] == texts:
             return values
     return [_payload(topic, text) for topic, text in zip(topics, texts, strict=True)]
@@ -205,7 +205,7 @@ def _payload(topic: str, text: bytes | str | None) -> msgspec.Raw:
 
 
 def _meta(topic: str, given: Any) -> Mapping[str, str] | msgspec.Raw:
-    """JSON text as it is; a map, or Kafka's headers, as an object of texts."""
+    """JSON text stays as it is; a map, or Kafka's headers, becomes an object of texts."""
     if isinstance(given, str):
         if not given.lstrip().startswith("{"):
             raise InvalidColumns(f'column meta is not a JSON object in a row for topic "{topic}"')
@@ -235,13 +235,13 @@ class ChunkSender:
 
     def __init__(self, write: WriteOptions, producer: Producer, client: Client) -> None:
         self.records = 0
-        self.added = 0  # of them, those that were not there from an earlier attempt
+        self.added = 0  # of `records`, those that no earlier attempt had appended
         self.chunks = 0
         self._options = write
         self._producer = producer
         self._client = client
-        self._producers: dict[str, Producer] = {}  # of each topic, at its next record
-        self._next_sequences: dict[str, int] = {}  # as the server has them
+        self._producers: dict[str, Producer] = {}  # by topic, each at its next record
+        self._next_sequences: dict[str, int] = {}  # by topic, as the server has them
         self._waiting: dict[str, _Chunk] = {}
         self._waiting_bytes = 0
 
@@ -267,7 +267,7 @@ class ChunkSender:
             self._send(topic)
 
     def finish(self) -> None:
-        """Sends what is left. If the batch was written before, this must be all of it."""
+        """Sends what is left. Raises `ReplayDiffers` if an earlier attempt wrote more records than this one."""
         self.flush()
         for topic, producer in self._producers.items():
             begin, known = self._producer.sequence, self._next_sequences[topic]

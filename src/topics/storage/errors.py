@@ -113,7 +113,7 @@ class NoDataDirectory(StorageError):
     """There is neither a snapshot nor a log. Name the directory the server has in TOPICS_DATA_DIR."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is no data directory: there is neither a snapshot nor a log in it", path=path)
+        super().__init__(f"{path} is not a data directory: there is neither a snapshot nor a log in it", path=path)
         self.path = path
 
 

@@ -123,7 +123,10 @@ class DiskJournal(Generic[T]):
 
     def require_room(self, size: int) -> None:
         self.spare_bytes -= size * limits.ROOM_PER_BYTE_TAKEN
-        if self.spare_bytes < 0 or any(shard.no_room is not None for shard in self._shards):
+        short = self.spare_bytes < 0
+        for shard in self._shards:
+            short = short or shard.no_room is not None
+        if short:
             trouble = self.trouble()
             if trouble is not None:
                 raise trouble.with_traceback(None)
@@ -148,15 +151,17 @@ class DiskJournal(Generic[T]):
                 return None
         else:
             shard = self._shard_of(operations)
-        if isinstance(last, Appended) and last.batch.total_bytes > limits.ENCODED_BY_LOOP_BYTES_MAX:
-            count = len(operations) - 1 + len(last.timestamps)  # a frame each
-            return self._submit(shard, _LargeBatch(operations, last.batch.total_bytes, gated), count, gated=gated)
-        frames = encode(operations, durable=gated)
-        return self._submit(shard, b"".join(frames), len(frames), gated=gated)
+        count = len(operations)
+        if isinstance(last, Appended):
+            count += len(last.timestamps) - 1  # a frame for each record
+            if last.batch.total_bytes > limits.ENCODED_BY_LOOP_BYTES_MAX:
+                return self._submit(shard, _LargeBatch(operations, last.batch.total_bytes, gated), count, gated=gated)
+        return self._submit(shard, b"".join(encode(operations, durable=gated)), count, gated=gated)
 
     def _shard_of(self, operations: Sequence[Operation]) -> CommitThread[T]:
         for each in operations:
-            if isinstance(each, Moved) or (isinstance(each, TopicCreated) and each.exchange):
+            kind = type(each)
+            if kind is Moved or (kind is TopicCreated and each.exchange):  # type: ignore[union-attr]
                 self._shard_by_topic[each.topic_id] = self._shards[0]
         last = operations[-1]
         topic_id = last.topic_ids[0] if isinstance(last, ClockReached) else last.topic_id

@@ -56,15 +56,13 @@ _decode: Callable[[bytes], Control] = msgspec.json.Decoder(Control).decode
 
 
 def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
-    """The frames of one batch. Records come last."""
+    """The frames of one batch, in pieces. Records come last."""
     frames: list[bytes] = []
     last = len(operations) - 1
-    if not last and isinstance(only := operations[0], Appended):
-        return _append_frames(only, durable=durable)
     for number, each in enumerate(operations):
         if isinstance(each, Appended):
             assert number == last, "records end their batch"
-            frames += _append_frames(each, durable=durable)
+            frames.append(_append_frames(each, durable=durable))
         else:
             if isinstance(each, Forwarded) and each.copies is not None:
                 each = structs.replace(each, copies=None)  # noqa: PLW2901 - never logged
@@ -73,18 +71,14 @@ def encode(operations: Sequence[Operation], *, durable: bool) -> list[bytes]:
     return frames
 
 
-def _append_frames(appended: Appended, *, durable: bool) -> list[bytes]:
+def _append_frames(appended: Appended, *, durable: bool) -> bytes:
     """The frames of one write. Once per write."""
-    batch = appended.batch
-    records: list[Record] = [
-        (None if node is None else node.encode(), None if tag is None else tag.encode(), bytes(payload))
-        for node, tag, payload in zip(batch.nodes, batch.tags, batch.payloads, strict=True)
-    ]
+    batch, payloads = appended.batch, appended.batch.payloads
     key = appended.writes[-1].key
     if key is not None:
-        node, tag, payload = records[-1]
-        data, meta, _ = split_payload(payload)
-        records[-1] = (node, tag, join_payload(data, meta, key.encode()))
+        data, meta, _ = split_payload(bytes(payloads[-1]))
+        payloads = [*payloads[:-1], join_payload(data, meta, key.encode())]
+    records: list[Record] = list(zip(batch.nodes, batch.tags, payloads, strict=True))
     return append_frames(appended.topic_id, appended.first_seq, appended.ts, records, durable=durable)
 
 

@@ -165,7 +165,7 @@ class Recovery:
                 raise CorruptFile(path, 0, f"missing: it held seqs {segment.first_seq} on of topic {image.name!r}")
             size = self._disk.size(path)
             if size != segment.data_bytes:
-                raise CorruptFile(path, size, f"{size} bytes long where {segment.data_bytes} are due")
+                raise CorruptFile(path, size, f"{size} bytes long, expected {segment.data_bytes}")
 
     def _shard_names(self) -> Iterator[str]:
         """Every shard directory there is, the flat layout as an empty name."""
@@ -219,7 +219,7 @@ def find_tail(image: TopicImage, segment: SegmentImage, pieces: list[TailPiece])
     path = pieces[-1].file.path if pieces else f"the tail of topic {image.name!r}"
     content = tail_bytes(pieces)
     if len(content) != segment.data_bytes:
-        reason = f"topic {image.name!r} has {len(content)} bytes of its tail where {segment.data_bytes} are due"
+        reason = f"topic {image.name!r} has {len(content)} bytes of its tail, expected {segment.data_bytes}"
         raise CorruptFile(path, 0, reason)
     return StoredTail(path, image.name, image.earliest_seq, segment, content)
 

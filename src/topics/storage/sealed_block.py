@@ -99,12 +99,16 @@ class SealedBlock(_StoredBlock):
         return not self.cold or self._segments.is_loaded(self._topic_id, self.first_seq)
 
     def prepare(self, removing: Sequence[int] = ()) -> None:
+        if not self.cold:
+            if removing:
+                self._bits()
+            return
         unknown = [position for position in removing if position not in self._sizes]
-        if self.cold and (unknown or not removing):
+        if unknown or not removing:
             self._segments.require_loaded(self._topic_id, self.first_seq)
         if removing:
             self._bits()
-            if self.cold and unknown:
+            if unknown:
                 self._sizes = self._sizes | {position: self._bytes_of((position,)) for position in unknown}
 
     def is_live(self, position: int) -> bool:
@@ -158,6 +162,8 @@ class SealedBlock(_StoredBlock):
         """Hot: once per ack. Neighbours lie one behind the other: the index says where the first begins and the last
         ends."""
         reader = self._reader()
+        if isinstance(positions, range):
+            return reader.bytes_between(positions.start, positions.stop)
         return sum(reader.bytes_between(start, stop) for start, stop in _runs(sorted(positions)))
 
     def first_live(self, start: int) -> int:
@@ -184,6 +190,9 @@ class SealedBlock(_StoredBlock):
         if self.live_count == 0:
             return [], self._count
         live = self._bits()
+        stop = min(start + size, self._count)
+        if not live.count(0, start, stop):
+            return range(start, stop), stop
         chosen = list(islice(compress(range(start, self._count), live[start:]), size))
         return chosen, chosen[-1] + 1 if len(chosen) == size else self._count
 
@@ -193,6 +202,8 @@ class SealedBlock(_StoredBlock):
             return []
         text = self._reader().text if options.include_tags else None
         if text is not None and _is_as_wanted(text, options):
+            if isinstance(chosen, range) and (texts := text.texts(chosen.start, chosen.stop)) is not None:
+                return texts
             runs = [text.texts(start, stop) for start, stop in _runs(chosen)]
             if None not in runs:
                 return [fragment for run in runs if run is not None for fragment in run]

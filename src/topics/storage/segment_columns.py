@@ -50,6 +50,17 @@ def read_columns(reader: SegmentReader, start: int, stop: int, *, with_sums: boo
     return found
 
 
+def read_texts(reader: SegmentReader, start: int, stop: int) -> memoryview | None:
+    """The records at positions [start, stop) as the server sends them, joined by commas: 256 of them have one checksum.
+    None where the segment does not have them at hand, or one was dead when it was sealed."""
+    text = reader.text
+    if text is None:
+        return None
+    before = text.ends(start - 1, start)[0] if start else -1
+    lengths = np.diff(np.array(text.ends(start, stop), np.int64), prepend=before) - 1
+    return text.view(start, stop) if lengths.all() else None
+
+
 def _checked(
     first_seq: int, data: memoryview, base: int, offsets: "array[int] | memoryview[int]", with_sums: bool
 ) -> FrameColumns | None:

@@ -168,11 +168,8 @@ class SegmentReader:
 
     def encoded_tags(self) -> bytes:
         """What `.tags` should hold, derived from `.data`."""
-        positions: dict[bytes, list[int]] = {}
-        for position, (_, _, _, tag, _) in enumerate(self.slices(0, self.count, with_deleted=True)):
-            if tag is not None:
-                positions.setdefault(tag, []).append(position)
-        return encode_tags(self.first_seq, self.count, positions)
+        records = self.slices(0, self.count, with_deleted=True)
+        return encode_tags(self.first_seq, [tag for _, _, _, tag, _ in records])
 
     def _tag_table(self) -> TagTable:
         if self._tags is None:

@@ -20,7 +20,9 @@ when the table is opened. It is derived from `.data` and rebuilt from it wheneve
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from struct import Struct
 from sys import byteorder
 
@@ -36,22 +38,23 @@ ROW = Struct("<IIII")
 CHECKSUM_BYTES = 8
 
 
-def encode_tags(first_seq: int, record_count: int, positions: Mapping[bytes, list[int]]) -> bytes:
-    """The sidecar for these tags and the positions of their records."""
-    tags = sorted(positions)
-    tag_at = HEADER.size + ROW.size * len(tags)
-    first = 0
-    rows = []
-    for tag in tags:
-        count = len(positions[tag])
-        rows.append(ROW.pack(tag_at, len(tag), first, count))
-        tag_at += len(tag)
-        first += count
-    header = HEADER.pack(MAGIC, TAGS_VERSION, len(tags), first_seq, record_count, tag_at)
-    numbers = array("I", (position for tag in tags for position in positions[tag]))
+def encode_tags(first_seq: int, tags: Sequence[bytes | None]) -> bytes:
+    """The sidecar for records with these tags, None for one without. Column by column."""
+    positions = [position for position, tag in enumerate(tags) if tag is not None]
+    # Those of one tag stay in order; none of them is None.
+    positions.sort(key=tags.__getitem__)  # type: ignore[arg-type]
+    counts = Counter(map(tags.__getitem__, positions))
+    texts: list[bytes] = list(counts)  # type: ignore[arg-type]
+    lengths = list(map(len, texts))
+    texts_at = HEADER.size + ROW.size * len(texts)
+    ends = list(accumulate(lengths, initial=texts_at))
+    positions_at = ends.pop()
+    rows = map(ROW.pack, ends, lengths, accumulate(counts.values(), initial=0), counts.values())
+    header = HEADER.pack(MAGIC, TAGS_VERSION, len(texts), first_seq, len(tags), positions_at)
+    numbers = array("I", positions)
     if byteorder == "big":
         numbers.byteswap()
-    body = b"".join([header, *rows, *tags, numbers.tobytes()])
+    body = b"".join([header, *rows, *texts, numbers.tobytes()])
     return body + xxh3_64_digest(body)[::-1]
 
 

@@ -134,15 +134,25 @@ class SegmentText:
             stop = start + bisect_right(range(start, stop), budget, key=taken)
         return stop - start, taken(stop - 1) if stop > start else 0
 
+    def ends(self, start: int, stop: int) -> "array[int]":
+        """Where the texts of the records at positions [start, stop) end; that of a dead one is just its comma."""
+        return self._ends[start:stop]
+
     def slice(self, start: int, stop: int, *, tags: bool) -> bytes | None:
         """The texts of the records at positions [start, stop), all of them live, with their tags or without. None when
         they are damaged."""
-        for run in range(start // RUN_RECORDS, (stop - 1) // RUN_RECORDS + 1):
-            if not self._checked[run] and not self._check(run):
-                return None
+        if not self._is_right(start, stop):
+            return None
         first = self._ends[start - 1] + 1 if start else 0
         text = self._buffer[self._text_at + first : self._text_at + self._ends[stop - 1]]
         return text if tags or not self._tag_ends else self._without_tags(text, start, stop)
+
+    def view(self, start: int, stop: int) -> memoryview | None:
+        """`slice`, with tags, where it lies: for a reader in bulk, to whom a copy is much."""
+        if not self._is_right(start, stop):
+            return None
+        first = self._ends[start - 1] + 1 if start else 0
+        return memoryview(self._buffer)[self._text_at + first : self._text_at + self._ends[stop - 1]]
 
     def texts(self, start: int, stop: int) -> list[bytes] | None:
         """`slice`, cut into its records, with their tags."""
@@ -168,6 +178,12 @@ class SegmentText:
             add(text[at - base : end - 1 - base - through + tags_end])
             at, tags_end = end + 1, through
         return b"},".join(texts) + b"}"
+
+    def _is_right(self, start: int, stop: int) -> bool:
+        for run in range(start // RUN_RECORDS, (stop - 1) // RUN_RECORDS + 1):
+            if not self._checked[run] and not self._check(run):
+                return False
+        return True
 
     def _check(self, run: int) -> bool:
         first = run * RUN_RECORDS

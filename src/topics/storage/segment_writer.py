@@ -47,10 +47,7 @@ def write_segment(
     data = b"".join(frames)
     if len(data) > DATA_BYTES_MAX:
         raise ValueError(f"a segment cannot have more than {DATA_BYTES_MAX} bytes, and these are {len(data)}")
-    tags: dict[bytes, list[int]] = {}
-    for position, (_, _, tag, _) in enumerate(records):
-        if tag is not None:
-            tags.setdefault(tag, []).append(position)
+    tags = encode_tags(first_seq, [tag for _, _, tag, _ in records])
     with failing_as(directory, "writing a segment"):
         if disk.exists(directory):
             remove_segment(disk, directory, first_seq)  # what a crash may have left
@@ -61,5 +58,5 @@ def write_segment(
             text_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TEXT)
             replace_file(disk, text_path, text, unsafe_no_sync=True)
         tags_path = paths.segment_path(directory, first_seq, paths.SegmentPart.TAGS)
-        replace_file(disk, tags_path, encode_tags(first_seq, len(records), tags))
+        replace_file(disk, tags_path, tags)
     return len(data)

@@ -220,7 +220,7 @@ def decode(content: MappedBytes, path: str) -> SnapshotFile:
     if end is None:
         raise CorruptFile(path, len(content), "it ends before its end")
     if end.topics != len(topics):
-        raise CorruptFile(path, len(content), f"{len(topics)} topics where {end.topics} are due")
+        raise CorruptFile(path, len(content), f"{len(topics)} topics, expected {end.topics}")
     return SnapshotFile(path, content, head, topics, end.removed)
 
 
@@ -255,7 +255,7 @@ def _chunks(mapped: MappedBytes, path: str) -> Iterator[tuple[int, memoryview, i
         body_at = at + _CHUNK_BYTES
         body = content[body_at : body_at + body_len]
         if len(body) != body_len:
-            raise CorruptFile(path, at, f"{len(body)} bytes of a chunk where {body_len} are due")
+            raise CorruptFile(path, at, f"{len(body)} bytes of a chunk, expected {body_len}")
         if content[at + _CHUNK.size : body_at] != _checksum(at, content[at : at + _CHUNK.size], [body]):
             raise CorruptFile(path, at, "the checksum of a chunk does not match")
         yield kind, body, body_at
@@ -268,7 +268,10 @@ def _topics(body: memoryview, body_at: int) -> Iterator[FoundTopic]:
     while at < len(body):
         topic_id, image_len, tail_count = _TOPIC.unpack_from(body, at)
         at += _TOPIC.size
-        heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
+        if tail_count == 1:  # nearly all: a third faster than the general way
+            heads = [_TAIL.unpack_from(body, at)]
+        else:
+            heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
         at += tail_count * _TAIL.size
         image = Place(body_at + at, image_len)
         at += image_len

@@ -92,7 +92,9 @@ def load_latest(disk: Disk, directory: str, through: int = limits.U64_MAX) -> Lo
     return LoadedState(files[-1].path, head.number, head, list(merged.decoded()), merged.tails, tuple(damaged))
 
 
-def tail_bytes(pieces: Iterable[TailPiece]) -> bytes:
+def tail_bytes(pieces: list[TailPiece]) -> bytes:
+    if len(pieces) == 1:  # most topics are small, and none of them was written to again
+        return pieces[0].file.at(pieces[0].place)
     return b"".join(piece.file.at(piece.place) for piece in pieces)
 
 
@@ -132,6 +134,9 @@ def read_chain(
     return files, damaged
 
 
+_NO_PIECES: dict[int, list[TailPiece]] = {}
+
+
 class _Merged:
     """Files laid over each other."""
 
@@ -141,16 +146,21 @@ class _Merged:
         self.tails: dict[tuple[int, int], list[TailPiece]] = {}
 
     def add(self, file: SnapshotFile) -> None:
-        tails, tails_of = self.tails, self._tails_of
-        for topic_id, image, found in file.topics:
-            self._images[topic_id] = (file, image)
-            before = tails_of.pop(topic_id, ())
-            earlier = {first_seq: tails.pop((topic_id, first_seq)) for first_seq in before}
+        """Takes the topics out of the file's list: a fold of 100 000 held 95 MiB when it kept both, so 72. Hot: once
+        for each topic of each file at a start, most of them seen for the first time."""
+        images, tails, tails_of = self._images, self.tails, self._tails_of
+        topics = file.topics
+        topics.reverse()
+        while topics:
+            topic_id, image, found = topics.pop()
+            images[topic_id] = (file, image)
+            before = tails_of.pop(topic_id, None)
+            earlier = {first_seq: tails.pop((topic_id, first_seq)) for first_seq in before} if before else _NO_PIECES
             if found:
                 tails_of[topic_id] = [tail.first_seq for tail in found]
             for first_seq, kept_bytes, place in found:
                 kept = earlier.get(first_seq, [])
-                if sum(piece.place.length for piece in kept) != kept_bytes:
+                if (sum(piece.place.length for piece in kept) if kept else 0) != kept_bytes:
                     reason = f"a tail of topic {topic_id} goes on behind {kept_bytes} bytes that are not there"
                     raise CorruptFile(file.path, place.offset, reason)
                 tails[topic_id, first_seq] = [*kept, TailPiece(file, place)] if place.length else kept

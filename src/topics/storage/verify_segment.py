@@ -56,7 +56,7 @@ def _is_sound(disk: Disk, reader: SegmentReader) -> bool:
 def _sidecar_problems(disk: Disk, reader: SegmentReader) -> Iterator[CorruptFile]:
     path, entries, expected = reader.index.path, reader.index.entries, reader.index.encoded()
     if len(entries) != len(expected):
-        yield CorruptFile(path, 0, f"{len(entries)} bytes where {len(expected)} are due")
+        yield CorruptFile(path, 0, f"{len(entries)} bytes, expected {len(expected)}")
     for at in range(0, min(len(expected), len(entries)), ENTRY.size):
         if entries[at : at + ENTRY.size] != expected[at : at + ENTRY.size]:
             yield CorruptFile(path, at, "the entry does not match its record")

@@ -92,7 +92,7 @@ class TopicCheck:
             return
         size = self._disk.size(path)
         if size != segment.data_bytes:
-            self._findings.problem(path, size, f"{size} bytes long where {segment.data_bytes} are due", topic_id)
+            self._findings.problem(path, size, f"{size} bytes long, expected {segment.data_bytes}", topic_id)
             return
         try:
             reader = SegmentReader(self._disk, directory, segment.first_seq, segment.data_bytes)
@@ -115,12 +115,12 @@ class TopicCheck:
         self.summary.live += len(live)
         self.summary.deleted += sum(tail.deleted)
         if sum(live) != segment.live_bytes:
-            self._wrong(f"its tail has {sum(live)} bytes of live records where {segment.live_bytes} are due")
+            self._wrong(f"its tail has {sum(live)} bytes of live records, expected {segment.live_bytes}")
 
     def _check_counts(self, segment: SegmentImage, reader: SegmentReader) -> None:
         topic_id = self._image.topic_id
         if reader.count != segment.count:
-            reason = f"{reader.count} records where {segment.count} are due"
+            reason = f"{reader.count} records, expected {segment.count}"
             self._findings.problem(reader.data.path, segment.data_bytes, reason, topic_id)
             return
         counts = count_live(reader, self._image.earliest_seq, segment.deleted)

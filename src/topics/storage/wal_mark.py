@@ -39,7 +39,7 @@ def parse_file_mark(body: bytes, path: str) -> FileMark:
         fields = msgspec.json.decode(body)
         version = fields["format"]
     except (msgspec.DecodeError, TypeError, KeyError):
-        raise CorruptFile(path, 0, "the first frame is no file mark") from None
+        raise CorruptFile(path, 0, "the first frame is not a file mark") from None
     if version != WAL_FORMAT:
         raise UnknownVersion(path, f"WAL format {version}", earlier=isinstance(version, int) and version < WAL_FORMAT)
     return FileMark(fields["shard"], fields["first_lsn"], fields["start"])

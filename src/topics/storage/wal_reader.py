@@ -94,7 +94,7 @@ class WalScan:
         kind, offset = frame[0], start_of(frame)
         if offset == 0:
             if kind != CHECKPOINT_MARK:
-                raise CorruptFile(self._path, 0, "the first frame is no file mark")
+                raise CorruptFile(self._path, 0, "the first frame is not a file mark")
             self.mark = parse_file_mark(frame[7], self._path)
         elif not 1 <= kind <= FRAME_KIND_MAX:
             raise UnknownVersion(self._path, f"frame type {kind} at byte {offset}")

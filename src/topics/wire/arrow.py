@@ -12,9 +12,14 @@ metadata names the topic. This module needs pyarrow, of the extra `[spark]`: imp
 """
 
 from collections.abc import Sequence
+from struct import error as StructError
+from struct import pack
+from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from topics.wire.responses import ExportEnd, RecordReply
 
@@ -40,11 +45,67 @@ COLUMNS = pa.schema(
     ]
 )
 
+_OFFSET_MAX = 2**31 - 1
+_PLAIN: dict[pa.DataType, tuple[str, int | str | bytes]] = {
+    pa.int8(): ("b", 0),
+    pa.int16(): ("h", 0),
+    pa.int32(): ("i", 0),
+    pa.int64(): ("q", 0),
+    pa.string(): ("", ""),
+    pa.binary(): ("", b""),
+}
+"""Types of columns, with the code that `struct` has for a number, and what stands where there is no value."""
+
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _decode = msgspec.json.Decoder(list[RecordReply]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """`pa.array`, as fast, without pandas for whole numbers, texts and bytes: pyarrow imports pandas when it is first
+    given values of Python's, which takes 0.3 s of CPU, and Spark starts many processes."""
+    code, nothing = _PLAIN.get(kind, ("", None))
+    if nothing is None:
+        return pa.array(values, kind)
+    try:
+        return _array_of(values, kind, code, None)
+    except (TypeError, StructError):
+        there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    present = [nothing if value is None else value for value in values]
+    return _array_of(present, kind, code, pa.py_buffer(np.packbits(there, bitorder="little")))
+
+
+def _array_of(values: Sequence[Any], kind: pa.DataType, code: str, there: pa.Buffer | None) -> pa.Array:
+    if code:
+        # Twice as fast as numpy, three times as fast as pyarrow.
+        return pa.Array.from_buffers(kind, len(values), [there, pa.py_buffer(pack(f"{len(values)}{code}", *values))])
+    if kind == pa.binary():
+        content = b"".join(values)
+    else:
+        text = "".join(values)
+        content = text.encode()
+        if len(content) != len(text):
+            values = [value.encode() for value in values]
+    if len(content) > _OFFSET_MAX:
+        return pa.array(values, kind)
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=ends[1:])
+    return pa.Array.from_buffers(kind, len(values), [there, pa.py_buffer(ends), pa.py_buffer(content)])
+
+
+def text_of(value: str) -> pa.Scalar:
+    return array_of([value], pa.string())[0]
+
+
+def repeated(text: str, count: int) -> pa.Array:
+    return pa.repeat(text_of(text), count)
+
+
+def numbers_of(values: NDArray[np.int64]) -> pa.Array:
+    """The same where they lie, without a copy."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
 
 
 def stream_start(topic: str) -> bytes:
@@ -59,7 +120,7 @@ def stream_records(fragments: Sequence[bytes]) -> bytes:
     no_seqs = pa.nulls(count, pa.int64())
     columns = [seq, ts.cast(pa.timestamp("ms", "UTC")), node, tag, meta_maps(meta), data]
     batch = pa.RecordBatch.from_arrays(
-        [*columns, pa.repeat(RECORD, count), no_seqs, no_seqs, pa.nulls(count, pa.string()), meta], schema=COLUMNS
+        [*columns, repeated(RECORD, count), no_seqs, no_seqs, pa.nulls(count, pa.string()), meta], schema=COLUMNS
     )
     return bytes(batch.serialize())
 
@@ -78,12 +139,12 @@ def record_arrays(records: Sequence[RecordReply]) -> tuple[pa.Array, pa.Array, p
     """seq, ts (ms since 1970), node, tag, meta and data (both JSON text). Hot: whole columns at a time."""
     metas = [None if (meta := bytes(record.meta)) == b"null" else meta for record in records]
     return (
-        pa.array([record.seq for record in records], pa.int64()),
-        pa.array([record.ts for record in records], pa.int64()),
-        pa.array([record.node for record in records], pa.string()),
-        pa.array([record.tag for record in records], pa.string()),
-        pa.array(metas, pa.string()),
-        pa.array([bytes(record.data) for record in records], pa.string()),
+        array_of([record.seq for record in records], pa.int64()),
+        array_of([record.ts for record in records], pa.int64()),
+        array_of([record.node for record in records], pa.string()),
+        array_of([record.tag for record in records], pa.string()),
+        array_of(metas, pa.binary()).cast(pa.string()),
+        array_of([bytes(record.data) for record in records], pa.binary()).cast(pa.string()),
     )
 
 

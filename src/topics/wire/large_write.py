@@ -2,9 +2,9 @@
 of the smallest records 0.6 s.
 
 JSON is read from left to right. If the text from `"records":[` to some `},{` is a list of records by itself, then a
-decoder of the whole stands between two records there, too; so the lists of all parts in a row are the list of the
-whole. The last part is decoded with everything around the records, behind a record that marks where the others were:
-were `records` there twice, the mark would not be in the last of them, which counts.
+decoder of the whole stands between two records there, too; so the lists of all parts, joined, are the list of the
+whole. The last part is decoded with everything around the records, after a record that marks where the others were: if
+`records` occurred twice, the mark would not be in the last list, which is the one that counts.
 
 For the same reason the first error in a part is the first error in the whole, once the bytes and records before the
 part are added to the place that it names. If the records cannot be told apart like this, a decoder of the whole has to

@@ -1,10 +1,10 @@
 """Response bodies, field for field as the API document has them.
 
-These are the truth for OpenAPI. The two hot ones, a write's and a diff's, are rendered by joining
-bytes in `wire/render.py`; a test holds the two together.
+OpenAPI is generated from these. The two hot ones, a write's and a diff's, are rendered by joining bytes in
+`wire/render.py`; a test compares the two.
 
-Clients decode the same structs. Where a client needs a reply in another form, that form stands beside it and is called
-a reply: `RecordReply`, `DiffReply`, `ReadyReply`.
+Clients decode the same structs. Where a client needs another form, that form stands beside it and is called a reply:
+`RecordReply`, `DiffReply`, `ReadyReply`.
 """
 
 from typing import Annotated, Any

@@ -12,7 +12,7 @@ from topics.api.call import Call
 from topics.api.http import Response
 from topics.api.openapi import openapi_document
 from topics.api.operation_texts import TAGS, TEXTS
-from topics.api.routes import route_table
+from topics.api.routes import more_routes, route_table
 from topics.api.routing import Route, RouteTable
 from topics.server.assembly import assemble
 from topics.server.settings import read_settings
@@ -35,7 +35,7 @@ class AnyHandlers:
 @pytest.fixture(scope="module")
 def table() -> RouteTable:
     handlers: Any = AnyHandlers()
-    return route_table(*[handlers] * 10)
+    return route_table(handlers, handlers, handlers, lambda: more_routes(*[handlers] * 7))
 
 
 @pytest.fixture(scope="module")

@@ -128,3 +128,28 @@ def test_routes_are_found_above_the_methods_that_handle_them() -> None:
         ("GET", "/v0/bye", greetings.greet),
         ("PUT", "/v0/name", greetings.rename),
     ]
+
+
+def test_more_routes_are_made_once_for_the_first_request_that_no_other_is_for() -> None:
+    made: list[str] = []
+
+    def more() -> list[Route]:
+        made.append("more")
+        return [route("POST", "/v0/topics"), route("GET", "/v0/topics/{topic}/export")]
+
+    table = RouteTable([route("GET", "/v0/topics"), route("GET", "/v0/topics/{topic}")], more)
+    assert table.find(b"GET", b"/v0/topics")[0].path == "/v0/topics"
+    assert table.find(b"HEAD", b"/v0/topics/jobs")[0].path == "/v0/topics/{topic}"
+    assert made == []
+    assert table.find(b"POST", b"/v0/topics")[0].method == "POST"
+    assert table.find(b"GET", b"/v0/topics/jobs/export")[1] == "jobs"
+    with pytest.raises(NotFound):
+        table.find(b"GET", b"/v0/nothing")
+    assert (made, len(table.routes)) == (["more"], 4)
+
+
+def test_who_asks_for_all_routes_has_the_rest_made() -> None:
+    table = RouteTable([route("GET", "/v0/topics")], lambda: [route("GET", "/v0/watch")])
+    assert [each.path for each in table.routes] == ["/v0/topics", "/v0/watch"]
+    with pytest.raises(MethodNotAllowed):
+        table.find(b"POST", b"/v0/watch")

@@ -88,8 +88,8 @@ def test_every_command_has_a_help_with_a_description(capsys: pytest.CaptureFixtu
     [
         (["tial", "orders"], "topics: there is no command tial; did you mean tail? (see topics --help)"),
         (["xyzzy"], "topics: there is no command xyzzy (see topics --help)"),
-        (["queue", "calim", "q"], "topics queue: argument ACTION: 'calim' is none of claim, ack, nack, extend, peek, "
-         "leases, redrive; did you mean claim? (see topics queue --help)"),
+        (["queue", "calim", "q"], "topics queue: argument ACTION: 'calim' is not one of claim, ack, nack, extend, "
+         "peek, leases, redrive; did you mean claim? (see topics queue --help)"),
         (["tail", "a", "--sinse"],
          "topics tail: there is no option --sinse; did you mean --since? (see topics tail --help)"),
         (["rm"], "topics rm: the following arguments are required: TOPIC (see topics rm --help)"),

@@ -1,8 +1,11 @@
+import json
+import os
 from pathlib import Path
 
 import pytest
 
 from topics import limits
+from topics.cli.main import main
 from topics.cli.settings_file import read_settings_file
 from topics.errors import ConfigurationError
 from topics.server.settings import Settings, describe_settings, read_settings
@@ -68,6 +71,19 @@ def test_every_setting_is_described_with_its_source_and_no_key_is_shown() -> Non
     assert described["TOPICS_DATA_DIR"][1:] == ("/d", "file")
     assert described["TOPICS_MAX_TOPICS"][1:] == (str(limits.TOPICS_MAX), "default")
     assert described["TOPICS_API_KEYS"][1:] == ("1 key", "environment")
+
+
+def test_a_program_that_checks_settings_gets_an_object(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("TOPICS_")]:
+        monkeypatch.delenv(name)
+    assert main(["settings", "check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"starts": True, "warnings": []}
+    monkeypatch.setenv("TOPICS_DATADIR", "/data")
+    assert main(["settings", "check", "--json"]) == 1
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning == "TOPICS_DATADIR is not a setting: it does nothing. Did you mean TOPICS_DATA_DIR?"
 
 
 def test_the_table_in_the_documents_has_every_setting() -> None:

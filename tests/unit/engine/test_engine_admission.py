@@ -4,10 +4,14 @@ import json
 
 import pytest
 from engine_on_a_fake_clock import record
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
 
 from topics import limits
+from topics.engine import admission
 from topics.engine.admission import Prepared, WriteLimits, admit, byte_length, prepare
-from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
+from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge, TopicsError
 from topics.model.record import RECORD_OVERHEAD_BYTES, Batch, NewRecord
 
 BOUNDS = WriteLimits()
@@ -140,6 +144,39 @@ def test_the_values_of_meta_are_any_json_and_stay_as_they_are(meta: bytes) -> No
 @pytest.mark.parametrize(("text", "length"), [("", 0), ("abc", 3), ("ä", 2), ("😀", 4)])
 def test_lengths_are_those_of_the_utf_8(text: str, length: int) -> None:
     assert byte_length(text, 4, "tag") == length
+
+
+TAGS = st.none() | st.text("aé", max_size=7)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"1", b'"%d \xc3\xa9"', b"[" + b"1" * 40 + b"]"]), TAGS), min_size=1, max_size=5
+    ),
+    TAGS,
+    st.sampled_from(["nothing", "meta", "node", "delay"]),
+)
+def test_a_batch_is_admitted_by_columns_as_it_is_record_by_record(
+    given_records: list[tuple[bytes, str | None]], node: str | None, last_has: str
+) -> None:
+    records = [record(data, tag=tag) for data, tag in given_records]
+    last = record(b"0")
+    if last_has == "meta":
+        last.meta = Raw(b'{"a":1}')
+    elif last_has == "node":
+        last.node = "own"
+    elif last_has == "delay":
+        last.delay_ms = 5
+    records.append(last)
+    outcomes: list[object] = []
+    for by_columns in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(admission, "_COLUMNS_MIN", 1 if by_columns else 100)
+            try:
+                outcomes.append(admitted(*records, node=node, bounds=WriteLimits(record_bytes_max=40, tag_bytes_max=6)))
+            except TopicsError as error:
+                outcomes.append((type(error), error.message, error.detail))
+    assert outcomes[0] == outcomes[1]
 
 
 # A large write, ahead of its turn

@@ -8,7 +8,7 @@ from engine_on_a_fake_clock import record
 
 from topics.engine.admission import WriteLimits, admit
 from topics.engine.block import Block
-from topics.engine.image import unread_tail
+from topics.engine.image import columns_from, stored_bytes, unread_tail
 from topics.model.image import SegmentImage
 from topics.model.read_options import ReadOptions
 from topics.model.record import NewRecord
@@ -139,7 +139,7 @@ def never() -> Block:
 
 
 def everything_in(block: Block) -> list[object]:
-    return [getattr(block, slot) for slot in Block.__slots__ if slot != "_read"]
+    return [getattr(block, slot) for slot in Block.__slots__ if slot != "unread"]
 
 
 def test_an_unread_block_knows_its_counts_without_reading() -> None:
@@ -147,6 +147,29 @@ def test_an_unread_block_knows_its_counts_without_reading() -> None:
     for name in ("first_seq", "last_seq", "live_count", "live_bytes", "written_bytes", "flushed_count", "unflagged"):
         assert getattr(block, name) == getattr(same, name), name
     assert (len(block), block.cold, block.ready, block.closed) == (len(same), False, True, False)
+
+
+def test_an_unread_block_takes_records_and_gives_those_without_reading() -> None:
+    block, same = unread(never), flushed()
+    for each in (block, same):
+        append(each, record(b"5", tag="t", meta=b"{}"), record(b"6"), ts=1001)
+        each.add(b"{}", 40, "n", None, 1002)
+    for name in ("last_seq", "live_count", "live_bytes", "written_bytes", "memory_bytes", "first_ts", "last_ts"):
+        assert getattr(block, name) == getattr(same, name), name
+    for start in (4, 5, 6):
+        assert columns_from(block, start) == columns_from(same, start)
+        assert stored_bytes(block, start) == stored_bytes(same, start)
+    assert not columns_from(block, 7).fragments
+    assert block.unread is not None
+
+
+def test_what_an_unread_block_has_taken_comes_behind_what_is_read() -> None:
+    block, same = unread(), flushed()
+    for each in (block, same):
+        append(each, record(b"5", tag="t", meta=b"{}"), record(b"6"), ts=1001)
+    block.kill(4, deleted=True)
+    same.kill(4, deleted=True)
+    assert everything_in(block) == everything_in(same)
 
 
 @pytest.mark.parametrize(

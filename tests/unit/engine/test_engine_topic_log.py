@@ -508,3 +508,12 @@ def test_records_deleted_by_their_seqs_go_once_in_whatever_order_they_are_named(
     assert (log.count, log.bytes) == (3, 3 * size)
     assert log.delete_seqs([4, 2, 1]) == 1
     assert (log.count, log.bytes, log.earliest_seq) == (2, 2 * size, 3)
+
+
+@pytest.mark.parametrize("wanted", [[1, 2, 3], [5, 9, 7], [3, 4, 6, 7], [7, 8, 9, 10, 11], [9, 2, 3, 1]])
+def test_the_texts_of_records_come_in_the_order_they_are_asked_for(wanted: list[int]) -> None:
+    log = TopicLog(block_events_max=4)
+    append(log, *[record()] * 4)
+    append(log, *[record()] * 4)
+    append(log, *[record()] * 4)
+    assert [json.loads(text)["$seq"] for text in log_reading.texts_of(log, wanted)] == wanted

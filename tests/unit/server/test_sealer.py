@@ -27,9 +27,9 @@ class At:
         self.server = self.started(self.disk)
         self.sealer = self.server.store.sealer
 
-    def started(self, disk: FakeDisk) -> SimulatedServer:
+    def started(self, disk: FakeDisk, *, serve_first: bool = False) -> SimulatedServer:
         server = SimulatedServer(disk, self.clock, wal_file_bytes=1 << 22, **self._overrides)  # type: ignore[arg-type]
-        server.start()
+        server.start(serve_first=serve_first)
         return server
 
     def blocks(self, topic: str = "orders") -> list[type]:
@@ -138,6 +138,59 @@ def test_what_is_deleted_while_its_block_is_written_stays_deleted() -> None:
     at.server.checkpoint()
     for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
         assert sorted(at.started(survivor).read_all("orders").records) == [3, 4, 5]
+
+
+def unread(at: At) -> list[bool]:
+    """Of each block in memory, whether nobody has looked at its records since the start."""
+    blocks = at.server.engine.topic("orders").log.blocks
+    return [block.unread is not None for block in blocks if isinstance(block, Block)]
+
+
+def after_a_crash(at: At) -> At:
+    """A server that has a full block and a begun one to bring back, and a record behind the snapshot."""
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", 2)
+    at.server.checkpoint(clean=True)  # one that seals nothing
+    at.server.write("orders", 1)
+    at.disk = at.disk.crash_keep_all()
+    at.server = at.started(at.disk, serve_first=True)
+    at.sealer = at.server.store.sealer
+    return at
+
+
+def test_a_start_reads_no_block_and_neither_do_writes_checkpoints_and_sealing() -> None:
+    at = after_a_crash(At())
+    assert unread(at) == [True, True]
+    for _ in range(2):  # the first goes into the block that was begun
+        at.server.write("orders", 1)
+    at.server.checkpoint(clean=True)
+    assert (at.blocks(), unread(at)) == ([Block, Block, Block], [True, True, False])
+    jobs = at.sealer.begin()
+    written = at.sealer.write(jobs)
+    assert unread(at) == [True, True, False]
+    at.sealer.settle(jobs, written)
+    assert at.blocks() == [SealedBlock, SealedBlock, Block]
+    for survivor in (at.disk, at.disk.crash_keep_all(), at.disk.crash_drop_all()):
+        server = at.server if survivor is at.disk else at.started(survivor)
+        assert sorted(server.read_all("orders").records) == [*range(1, 10)]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "settled"])
+def test_what_is_deleted_of_a_block_a_start_has_brought_back_stays_deleted(when: str) -> None:
+    at = after_a_crash(At())
+    if when == "before":
+        at.server.delete_records("orders", before_seq=3)
+    jobs = at.sealer.begin()
+    written = at.sealer.write(jobs)
+    if when == "meanwhile":
+        at.server.delete_records("orders", before_seq=3)
+    at.sealer.settle(jobs, written)
+    if when == "settled":
+        at.server.delete_records("orders", before_seq=3)
+    assert sorted(at.server.read_all("orders").records) == [*range(3, 8)]
+    at.server.checkpoint()
+    for survivor in (at.disk.crash_keep_all(), at.disk.crash_drop_all()):
+        assert sorted(at.started(survivor).read_all("orders").records) == [*range(3, 8)]
 
 
 @pytest.mark.parametrize("gone", ["evicted", "topic deleted"])

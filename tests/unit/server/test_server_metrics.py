@@ -103,6 +103,7 @@ class Observed:
             live=lambda: self.live,
             process=lambda: self.process,
             routes=lambda: self.routes,
+            started_ns=self.clock.monotonic_ns(),
         )
 
     def write(self, topic: str, count: int) -> None:

@@ -102,7 +102,7 @@ def test_a_data_directory_that_cannot_be_made_is_refused_by_the_name_of_its_sett
         server.store.acquire()
 
 
-def test_a_start_reads_no_record_of_a_small_tail_until_somebody_wants_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_reads_no_record_of_a_tail_until_somebody_wants_one(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = FakeDisk()
     server = started(disk)
     for topic in ("a", "b"):

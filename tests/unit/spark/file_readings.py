@@ -4,6 +4,9 @@ import json
 import pickle
 from dataclasses import dataclass
 
+import msgspec
+
+from topics.spark.columns import PAYLOAD
 from topics.spark.file_log import FileLog
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
@@ -44,6 +47,25 @@ def seqs_of(log: FileLog, topic: str, disk: Disk | None = None, **options: int) 
     partitions = log.partitions(topic, 1, log.topics()[topic].head_seq, **options)
     batches = (columns for each in partitions for columns in read_partition(each, disk, frozenset({"seq"})))
     return [seq for columns in batches for seq in columns.seq.to_pylist()]
+
+
+def payloads_of(log: FileLog, topic: str) -> tuple[dict[int, str], int]:
+    """The same for who asks for fields of payloads, and how many of them came with the text of their record."""
+    payloads: dict[int, str] = {}
+    from_texts = 0
+    for each in log.partitions(topic, 1, log.topics()[topic].head_seq):
+        for columns in read_partition(each, fields=frozenset({"seq", PAYLOAD})):
+            data = columns.data.to_pylist()
+            if columns.served:
+                served = msgspec.json.decode(b"".join((b"[", columns.served, b"]")), type=list[_Served])
+                data = [bytes(record.data).decode() for record in served]
+                from_texts += len(data)
+            payloads |= dict(zip(columns.seq.to_pylist(), data, strict=True))
+    return payloads, from_texts
+
+
+class _Served(msgspec.Struct):
+    data: msgspec.Raw
 
 
 def kinds(partitions: list[FilePartition]) -> set[type]:

@@ -5,7 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from file_readings import FileReading, assert_as_served, kinds, read_partitions, read_topic, seqs_of
+from file_readings import FileReading, assert_as_served, kinds, payloads_of, read_partitions, read_topic, seqs_of
 from msgspec import UNSET, Raw
 
 from topics.engine.queues import Claimer
@@ -400,6 +400,17 @@ def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
         FileLog(str(tmp_path))
 
 
+# Partitions
+
+
+@pytest.mark.parametrize(
+    ("records", "partitions"),
+    [(1, 1), (50_000, 1), (100_000, 2), (180_000, 4), (1_000_000, 4), (1_000_001, 8), (3_000_000, 12)],
+)
+def test_partitions_nobody_asked_a_number_of_divide_evenly_among_cores(records: int, partitions: int) -> None:
+    assert -(-records // file_log.even_share(records)) == partitions
+
+
 # Damage
 
 
@@ -432,6 +443,53 @@ def test_seqs_alone_are_told_by_where_records_are_and_not_by_what_is_in_them(tmp
         with pytest.raises(CorruptFile) as caught:
             seqs_of(files(tmp_path), "orders")
         assert (caught.value.path, caught.value.offset) == (str(path), 0)
+
+
+@pytest.mark.parametrize("damage", ["", "missing", "short", "flipped"])
+def test_fields_are_taken_from_the_sealed_text_or_where_it_is_damaged_from_the_records(
+    tmp_path: Path, damage: str
+) -> None:
+    server = started(tmp_path)
+    write_each(server, rich(range(10)), FSYNC)
+    server.seal()
+    server.stop()
+    texts = sorted((tmp_path / "data" / "topics").rglob("*.text"))
+    assert texts
+    for path in texts:
+        content = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        elif damage:
+            path.write_bytes(content[:-1] if damage == "short" else content[:-9] + b"x" + content[-8:])
+    payloads, from_texts = payloads_of(files(tmp_path), "orders")
+    assert payloads == {row[0]: row[4] for row in read_topic(files(tmp_path), "orders").rows}
+    assert (from_texts > 0) == (not damage)
+
+
+def test_fields_of_a_segment_with_deleted_records_are_those_of_the_others(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    write_each(server, rich(range(10)), FSYNC)
+    server.delete_records("orders", before_seq=2)
+    server.seal()  # with a text that lacks one
+    server.delete_records("orders", match="tag.2")
+    log = files(tmp_path)
+    payloads, _ = payloads_of(log, "orders")
+    assert payloads == {row[0]: row[4] for row in read_topic(log, "orders").rows}
+    assert len(payloads) < 9
+
+
+def test_fields_of_a_damaged_record_without_a_text_are_refused(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    write_each(server, rich(range(10)), FSYNC)
+    server.seal()
+    server.stop()
+    path = sorted((tmp_path / "data" / "topics").rglob("*.data"))[1]
+    content = path.read_bytes()
+    path.write_bytes(content[:-20] + bytes([content[-20] ^ 1]) + content[-19:])
+    assert len(payloads_of(files(tmp_path), "orders")[0]) == 10, "the text is intact"
+    path.with_suffix(".text").unlink()
+    with pytest.raises(CorruptFile):
+        payloads_of(files(tmp_path), "orders")
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "shuffled"])

@@ -79,7 +79,7 @@ def test_times_are_iso_8601_or_milliseconds(time: str) -> None:
         (b'{"a": "\xff"}', {}, "is not UTF-8 (byte 8)"),
         (b'{"a": "\\ud800"}', {}, "is not JSON"),
         (b"[1]", {"tag": "a"}, "is not a JSON object"),
-        (b'{"a": {}}', {"tag": "a"}, "has a as an object or a list"),
+        (b'{"a": {}}', {"tag": "a"}, "has an object or a list at a"),
         (b'{"a": 1}', {"key": "id"}, "has no key id"),
         (b'{"a": 1}', {"data": "b"}, "has no b"),
         (b'{"a": 1}', {"time": "at"}, "has no time at"),

@@ -15,7 +15,7 @@ def test_paths(text: str, path: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "$", "$.", "a b", "a..b", "$[x]"])
 def test_what_is_no_path_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="is no JSON path"):
+    with pytest.raises(InvalidOption, match="is not a JSON path"):
         json_path(text, "by")
 
 

@@ -20,7 +20,7 @@ CLOSED = (
         ([CLOSED, "  a stack", "ValueError: a mistake in gold"], "a mistake in gold"),
         ([CLOSED], "[INVALID_HANDLE.SESSION_CLOSED] The handle is gone"),
         (["it just", "ended"], "ended"),
-        ([], "it said nothing"),
+        ([], "it printed nothing"),
     ],
 )
 def test_the_reason_is_the_first_error_that_is_a_cause(lines: list[str], reason: str) -> None:

@@ -68,7 +68,7 @@ def test_aggregates() -> None:
 
 @pytest.mark.parametrize("text", ["", "median:x", "sum", "count:x", "p100:x", "sum:"])
 def test_what_is_no_aggregate_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="is none of count, sum:PATH"):
+    with pytest.raises(InvalidOption, match="is not one of count, sum:PATH"):
         aggregates_of(text)
 
 

@@ -21,5 +21,5 @@ def test_what_may_be_columns_passes(schema: str) -> None:
 
 @pytest.mark.parametrize("schema", ["sku strin", "sku", "sku string,", ", sku string", "total 5", "a int, b imt"])
 def test_what_has_no_type_is_refused(schema: str) -> None:
-    with pytest.raises(InvalidOption, match="is no schema"):
+    with pytest.raises(InvalidOption, match="is not a schema"):
         require_types(schema)

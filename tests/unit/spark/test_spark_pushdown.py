@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from topics.spark.batch_reader import NarrowedReader
 from topics.spark.offsets import SeqRange
 from topics.spark.options import Mode, TableSchema, read_options
 from topics.spark.pushdown import Narrowing, is_planning_with_filters, narrowing
 from topics.spark.schema import SPARK, table_of
-from topics.spark.source import NarrowedReader
 
 KAFKA = TableSchema.KAFKA
 TIME = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=5000)

@@ -103,7 +103,7 @@ def test_the_columns_of_kafka() -> None:
         ("topic string, kind string", set()),
         ("meta string", {"meta"}),
         ("meta map<string,string>", {"meta"}),
-        ("tag string, sku string", {"tag", "data"}),
+        ("tag string, sku string", {"tag", "payload"}),
         ("_corrupt_record string, ts timestamp", {"ts", "data"}),
         ("data struct<sku:string>, node string", {"data", "node"}),
     ],

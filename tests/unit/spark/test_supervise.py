@@ -142,7 +142,7 @@ def test_reports_are_events_that_status_shows_and_audits_are_told_a_topic_each(
     with running_server() as server:
         monkeypatch.setenv("TOPICS_URL", server.url)
         assert main(["pipeline", "status"]) == 0
-        assert "no pipeline has told of itself" in capsys.readouterr().out
+        assert "no pipeline has reported yet" in capsys.readouterr().out
         reports = TopicReports(Server(server.url, None), said.append)
         request.addfinalizer(reports.close)
         reports.begin()
@@ -195,7 +195,7 @@ def test_reports_are_events_that_status_shows_and_audits_are_told_a_topic_each(
         ("[jobs.a]\nrun = 'serve'\nevery = '1d'", "run begins with one of archive, audit"),
         ("[jobs.a]\nrun = 'compact --file-mb'\nevery = '1d'", "job a: argument --file-mb"),
         ("[jobs.a]\nrun = 'archive x --to y --follow --data d'\nevery = '1d'", "--follow is what every does"),
-        ("[jobs.a]\nrun = 'compact nowhere'\nevery = '1d'", "is no archive"),
+        ("[jobs.a]\nrun = 'compact nowhere'\nevery = '1d'", "is not an archive"),
         ("[jobs.a]\npython = 'x.py'\nevery = '1d'", "python is FILE.py:FUNCTION"),
         ("[jobs.a]\npython = 'none.py:f'\ntopic = 't'\nevery = '1d'", "there is no Python file none.py"),
         ("[jobs.a", "pipelines.toml"),

@@ -128,11 +128,7 @@ def test_tags_are_found_exactly_and_by_prefix() -> None:
     st.text("ab*", max_size=2).map(str.encode),
 )
 def test_the_tag_table_agrees_with_a_plain_search(tags: list[bytes | None], wanted: bytes) -> None:
-    positions: dict[bytes, list[int]] = {}
-    for position, tag in enumerate(tags):
-        if tag is not None:
-            positions.setdefault(tag, []).append(position)
-    table = TagTable(encode_tags(1, len(tags), positions), "x", 1, len(tags))
+    table = TagTable(encode_tags(1, tags), "x", 1, len(tags))
     assert table.find(wanted) == [at for at, tag in enumerate(tags) if tag == wanted]
     assert table.find_prefix(wanted) == [
         at for at, tag in enumerate(tags) if tag is not None and tag.startswith(wanted)
@@ -221,7 +217,7 @@ def test_a_missing_or_wrong_index_is_rebuilt_from_the_data() -> None:
 def test_a_missing_or_damaged_tag_table_is_rebuilt_from_the_data() -> None:
     good = sealed().read(TAGS)
     other_version = good[:8] + b"\x02" + good[9:]
-    other_segment = encode_tags(6, 5, {b"a:1": [2]})
+    other_segment = encode_tags(6, [None, None, b"a:1", None, None])
     for wrong in (None, b"", good[:-1], other_version, other_segment, bytes(100)):
         disk = sealed()
         disk.remove(TAGS)

@@ -240,7 +240,7 @@ def test_a_segment_that_is_missing_or_short_is_a_problem() -> None:
     disk = busy_directory()
     path = f"{DATA_DIR}/topics/00000001/seg-0000000000000001.data"
     disk.open_append(path).truncate(10)
-    assert problems(disk)[0][0::2] == (path, f"10 bytes long where {len(busy_directory().read(path))} are due")
+    assert problems(disk)[0][0::2] == (path, f"10 bytes long, expected {len(busy_directory().read(path))}")
     disk.remove(path)
     assert problems(disk)[0][0::2] == (path, "missing")
 

@@ -82,7 +82,7 @@ def test_frames_that_are_skipped_are_not_there_and_all_others_are(groups: list[l
         content += sync_mark(len(content)) if number else b""
         for more in group:
             count = more + 1
-            content += b"".join(append_frames(1, seq, 1000, [(None, b"tag", b"data")] * count, durable=False))
+            content += append_frames(1, seq, 1000, [(None, "tag", b"data")] * count, durable=False)
             seq += count
     content += bytes(100 * zeros)
     everything = [frame for frame in scan(content, PATH) if frame[0] != FrameKind.CHECKPOINT_MARK]
@@ -202,7 +202,7 @@ def test_a_torn_tail_in_a_file_that_another_follows_is_corruption() -> None:
 def test_a_batch_without_its_last_frame_is_a_torn_tail_at_its_first() -> None:
     batch = append_frames(1, 2, 0, [(None, None, b"x")] * 3, durable=False)
     start = len(file_of([record(1)]))
-    whole = file_of([record(1), *batch])
+    whole = file_of([record(1), batch])
     assert read(whole) == ([1, 2, 3, 4], End(EndReason.CLEAN, len(whole)))
     for cut in range(start + 1, len(whole)):
         seqs, end = read(whole[:cut])
@@ -255,7 +255,7 @@ def test_an_intact_frame_of_an_unknown_type_is_an_unknown_version() -> None:
 
 def test_no_flipped_bit_gives_a_record_that_was_not_written() -> None:
     groups = [
-        [record(1), *append_frames(1, 2, 0, [(b"n", b"t", b"x")] * 2, durable=True)],
+        [record(1), append_frames(1, 2, 0, [("n", "t", b"x")] * 2, durable=True)],
         [record(4)],
         [record(5)],
     ]

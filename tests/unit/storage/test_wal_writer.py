@@ -346,8 +346,8 @@ class Workload:
         seq = 1
         for turn in range(8):
             size = turn % 3 + 1
-            frames = append_frames(1, seq, 0, [(None, b"t", b"x" * 90)] * size, durable=True)
-            writer.write(frames, size)
+            frames = append_frames(1, seq, 0, [(None, "t", b"x" * 90)] * size, durable=True)
+            writer.write([frames], size)
             seq += size
             if turn % 2:
                 writer.sync()

@@ -1,10 +1,13 @@
 """An export as an Arrow stream: what a reader of Arrow gets out of it."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
 
-from topics.wire.arrow import stream_end, stream_records, stream_start
+from topics.wire.arrow import array_of, stream_end, stream_records, stream_start
 from topics.wire.responses import ExportedGap, ExportEnd
 
 WHOLE = ExportEnd(9, [ExportedGap(3, 6, "cap")])
@@ -54,3 +57,34 @@ def test_an_early_end_has_its_reason() -> None:
 
 def test_nothing_follows_the_end_of_the_stream() -> None:
     assert stream_end(WHOLE).endswith(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "", "żółw", "\U0001f422"], pa.string()),
+        ([None, "a", None, "żółw", None, None, None, None, None, "b"], pa.string()),
+        ([b"a", None, b"\xff"], pa.binary()),
+        ([1, -(2**63), 2**63 - 1], pa.int64()),
+        ([None, 127, -128], pa.int8()),
+        ([None, None], pa.int32()),
+        ([1.5, None], pa.float64()),
+        ([[1], None], pa.list_(pa.int64())),
+        ([], pa.string()),
+        ([], pa.int64()),
+    ],
+)
+def test_an_array_of_values_is_the_one_pyarrow_makes(values: list[object], kind: pa.DataType) -> None:
+    array = array_of(values, kind)
+    array.validate(full=True)
+    assert array.equals(pa.array(values, kind))
+
+
+def test_columns_are_made_without_pandas() -> None:
+    program = (
+        "import sys, pyarrow as pa\n"
+        "from topics.wire.arrow import stream_records\n"
+        """stream_records([b'{"$seq":1,"$ts":2,"$node":"n","data":3,"$tag":"t"}'])\n"""
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

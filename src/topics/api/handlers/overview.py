@@ -21,8 +21,9 @@ from topics.api.http import Response
 from topics.api.routing import CURSOR, NUMBER, PREFIX, TOPIC, Answer, Parameter, Route
 from topics.clock import Clock
 from topics.delivery.claim_desk import ClaimDesk
-from topics.delivery.hub import Hub, Watcher
+from topics.delivery.hub import Hub
 from topics.delivery.scheduler import BAND_FLOORS
+from topics.delivery.shared_batches import Watcher
 from topics.delivery.subscriber import Subscriber
 from topics.engine import outline
 from topics.engine.block import AnyBlock, Block
@@ -229,7 +230,8 @@ def _cursor(topic: Topic, name: str, cursor: NamedCursor, now_ms: int) -> Mapped
 
 def _watcher(topic: Topic, watcher: Watcher, now_ms: int) -> MappedWatcher:
     if isinstance(watcher, Subscriber) and (feed := watcher.feeds.get(topic)) is not None:
-        return MappedWatcher("stream", feed.cursor, *outline.lag(topic.log, feed.cursor, now_ms))
+        cursor = watcher.cursor_of(feed)
+        return MappedWatcher("stream", cursor, *outline.lag(topic.log, cursor, now_ms))
     return MappedWatcher("workers" if isinstance(watcher, ClaimDesk) else "long_poll", None, None, None)
 
 

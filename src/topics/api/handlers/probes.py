@@ -48,7 +48,7 @@ class ProbeHandlers:
         engine: Engine,
         clock: Clock,
         readiness: Readiness,
-        metrics: Metrics,
+        metrics: Callable[[], Metrics],
         openapi: Callable[[], bytes],
         server_id: Callable[[], str],
         trouble: Callable[[], TopicsError | None],
@@ -93,8 +93,8 @@ class ProbeHandlers:
     )
     async def metrics(self, call: Call) -> Response:
         if _prefers_json(call.request.headers.get(b"accept", b"")):
-            return Response(200, await self._metrics.json(call.key.prefixes))
-        return Response(200, await self._metrics.text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
+            return Response(200, await self._metrics().json(call.key.prefixes))
+        return Response(200, await self._metrics().text(call.key.prefixes), b"text/plain; version=0.0.4; charset=utf-8")
 
     @Route(
         "GET",

@@ -108,9 +108,8 @@ class QueueHandlers:
         return self._claimed(call, topic, claim, waited_ms)
 
     def _claimed(self, call: Call, topic: Topic, claim: Claim, waited_ms: float) -> Response:
-        ready = self._queues.counts(topic).ready
-        texts = [job.text for job in claim.jobs]
-        return Response(200, claim_reply(topic.name, texts, ready, call.elapsed_ms(), waited_ms))
+        ready = self._queues.ready(topic)
+        return Response(200, claim_reply(topic.name, claim.texts, ready, call.elapsed_ms(), waited_ms))
 
     def _claimer(self, node: str, count_max: int, lease_ms: int | None) -> Claimer:
         byte_length(node, self._node_bytes_max, "node")

@@ -1,15 +1,17 @@
-"""The columns of an archive: those every record has, and `value`, which is `data` decoded to Spark's types.
+"""The columns of an archive: those of every record, and `value`, which is `data` decoded to Spark's types.
 
-`data` is always kept as the original text. `value` is a struct (of a given or inferred schema) or a VARIANT.
+`data` always stays the original text. `value` is a struct (of a given or inferred schema) or a VARIANT.
 """
 
 import json
 import re
 from collections.abc import Iterable
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DateType,
@@ -26,11 +28,12 @@ from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.errors import InvalidOption
 from topics.spark.inference import infer
+from topics.spark.json_columns import PayloadColumn, can_be_read
 
 INFER = "infer"
 VARIANT = "variant"
 WORDS = (INFER, VARIANT)
-"""Schemas that are no columns."""
+"""Values of `--schema` that do not list columns."""
 UNFIT = "_unfit"
 PARSED = "_parsed"
 MS_PER_DAY = 86_400_000
@@ -49,7 +52,7 @@ _UNFIT_MARK = re.compile(r"topics-unfit:(\d+):([A-Za-z0-9._:-]+)")
 
 
 def columns_of(wanted: str, payloads: Iterable[str] = ()) -> ArchiveColumns:
-    """What `--schema` says. Only `infer` looks at the payloads."""
+    """The columns that `--schema` asks for. Only `infer` looks at the payloads."""
     match wanted:
         case "":
             return ArchiveColumns()
@@ -62,7 +65,7 @@ def columns_of(wanted: str, payloads: Iterable[str] = ()) -> ArchiveColumns:
     except (PySparkException, ValueError):
         schema = StructType()
     if not isinstance(schema, StructType) or not schema.fields:
-        raise InvalidOption("schema", f"{wanted!r} is no schema; give columns such as 'sku string, total bigint'")
+        raise InvalidOption("schema", f"{wanted!r} is not a schema; give columns such as 'sku string, total bigint'")
     return ArchiveColumns(ColumnKind.STRUCT, schema.json(), strict=True)
 
 
@@ -74,7 +77,7 @@ def _inferred(payloads: Iterable[str]) -> StructType:
 
 
 def require_columns(root: str, columns: ArchiveColumns, wanted: str) -> None:
-    """Raises `SchemaDiffers` when an archive with these columns is not what the words `infer` or `variant` ask for."""
+    """Raises `SchemaDiffers` if an archive with these columns does not fit `infer` or `variant`."""
     match wanted:
         case "infer":
             fits = columns.kind is ColumnKind.STRUCT and not columns.strict
@@ -87,7 +90,7 @@ def require_columns(root: str, columns: ArchiveColumns, wanted: str) -> None:
 
 
 def described(columns: ArchiveColumns) -> str:
-    """For people."""
+    """The columns as people write them."""
     match columns.kind:
         case ColumnKind.NONE:
             return "data only"
@@ -110,14 +113,38 @@ def file_schema(columns: ArchiveColumns) -> StructType:
 
 
 def table_schema(columns: ArchiveColumns) -> StructType:
-    """The columns in a file and those in its path."""
+    """The columns in a file, and those in its path."""
     partitions = [StructField("topic", StringType()), StructField("date", DateType())]
     return StructType([*file_schema(columns).fields, *partitions])
 
 
+def payload_columns(columns: ArchiveColumns) -> tuple[PayloadColumn, ...] | None:
+    """The fields of `value` as tasks parse them; empty if there is no such column, None if only Spark can make it: a
+    VARIANT, or a struct with a type that payloads cannot be read as."""
+    match columns.kind:
+        case ColumnKind.NONE:
+            return ()
+        case ColumnKind.VARIANT:
+            return None
+        case ColumnKind.STRUCT:
+            schema = _struct(columns)
+    if not can_be_read(schema):
+        return None
+    arrow = arrow_schema(columns).field("value").type
+    return tuple(
+        PayloadColumn(field.name, field.name, field.dataType, arrow.field(at).type)
+        for at, field in enumerate(schema.fields)
+    )
+
+
+def arrow_schema(columns: ArchiveColumns) -> pa.Schema:
+    """The columns in a file, as Arrow has them."""
+    return to_arrow_schema(file_schema(columns), timezone="UTC")
+
+
 def delta_schema(columns: ArchiveColumns) -> str:
-    """The columns as Delta has them: Spark's JSON form. A VARIANT appears as the two texts it is stored as: that is
-    what readers without the type see."""
+    """The columns in Spark's JSON form, as Delta keeps them. A VARIANT appears as the two binary fields it is stored
+    in, which is what readers without the type see."""
     as_stored = StructType([StructField("metadata", BinaryType()), StructField("value", BinaryType())])
     fields = [
         StructField(field.name, as_stored) if isinstance(field.dataType, VariantType) else field
@@ -132,7 +159,7 @@ def date_of(ts: Column) -> Column:
 
 
 def with_value(records: DataFrame, columns: ArchiveColumns) -> DataFrame:
-    """Adds the column `value`, if the archive has one. A strict one fails the task when a record does not fit."""
+    """Adds the column `value`, if the archive has one. If it is strict, a record that does not fit fails the task."""
     match columns.kind:
         case ColumnKind.NONE:
             return records
@@ -142,7 +169,7 @@ def with_value(records: DataFrame, columns: ArchiveColumns) -> DataFrame:
             schema = _struct(columns)
     with_mark = StructType([*schema.fields, StructField(UNFIT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNFIT}
-    # A column of its own: Spark would parse the payload again for each field that is taken out of it.
+    # A separate column: Spark would parse the payload again for each field taken out of it.
     records = records.withColumn(PARSED, F.from_json("data", with_mark, options))
     parsed = F.col(PARSED)
     value = F.struct(*(parsed[field.name].alias(field.name) for field in schema.fields))
@@ -154,24 +181,9 @@ def with_value(records: DataFrame, columns: ArchiveColumns) -> DataFrame:
 
 
 def unfit_of(error: Exception, columns: ArchiveColumns) -> SchemaDoesNotFit | None:
-    """The record that a strict schema refused, if that is what went wrong."""
+    """The error that names the refused record, if a strict schema refused one."""
     found = _UNFIT_MARK.search(str(error))
     return None if found is None else SchemaDoesNotFit(found[2], int(found[1]), described(columns))
-
-
-def row_hash() -> Column:
-    """A hash of the whole record. A null and an empty text differ, and so do values that moved to another column."""
-    return F.xxhash64(
-        F.col("seq"),
-        F.unix_millis("ts"),
-        F.isnull("node"),
-        F.col("node"),
-        F.isnull("tag"),
-        F.col("tag"),
-        F.isnull("meta"),
-        F.map_entries("meta"),
-        F.col("data"),
-    )
 
 
 def _struct(columns: ArchiveColumns) -> StructType:

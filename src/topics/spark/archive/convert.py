@@ -1,4 +1,5 @@
-"""Archives of version 1, Parquet files and a chain of JSON commits, become Delta tables. The files stay as they are.
+"""Turns archives of version 1 (Parquet files and a chain of JSON commits) into Delta tables. The files stay as they
+are.
 
 <dir>/manifest/0000000000000007.json    commits, numbered from 1, each with the checksum of the one before it
 <dir>/records/topic=…/date=…/….parquet  files the commits name
@@ -60,7 +61,7 @@ class _Commit(Struct):
 
 
 class _Old(Struct):
-    """The chain, added up."""
+    """What all commits of the chain add up to."""
 
     archive_id: str
     columns: ArchiveColumns
@@ -79,7 +80,7 @@ def convert(root: str, clock: Clock | None = None) -> ConvertSummary:
     """Raises `NotAnArchive`, `ArchiveDamaged`, `ArchiveDiffers`, `TargetDiskFull`."""
     clock = clock or SystemClock()
     old = _load(root)
-    # What an earlier attempt left.
+    # An earlier attempt may have left these.
     for path in (table.records_dir(root), table.losses_dir(root)):
         shutil.rmtree(os.path.join(path, "_delta_log"), ignore_errors=True)
     files = list(old.files.values())
@@ -133,7 +134,7 @@ def _load(root: str) -> _Old:
         except msgspec.DecodeError as error:
             raise ArchiveDamaged(path, f"it cannot be read ({error})") from None
         if commit.format != FORMAT:
-            raise ArchiveDamaged(path, f"its format {commit.format} is of another version of this program")
+            raise ArchiveDamaged(path, f"its format is {commit.format}, of another version of this program")
         if commit.kind in {"create", "snapshot"}:
             old = _Old(commit.archive_id, commit.columns, commit.server_id, {}, {}, [])
         elif old is None or (commit.parent_xxh3, commit.number) != (before[0], before[1] + 1):

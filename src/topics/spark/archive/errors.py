@@ -1,11 +1,10 @@
-"""What can be wrong with an archive, one class per condition. After any of them, the archive is in its last good
-state."""
+"""What can go wrong with an archive, one class per condition. After any of them the archive is as it was before."""
 
 from topics.spark.errors import PipelineError
 
 
 class ArchiveInUse(PipelineError):
-    """Another job has committed to this archive since this one read it, so this round added nothing. Run it again."""
+    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(f"{directory}: another job wrote to it meanwhile; nothing of this round was added, run again")
@@ -16,13 +15,13 @@ class NotAnArchive(PipelineError):
 
     def __init__(self, directory: str) -> None:
         super().__init__(
-            f"{directory} is no archive: it has no table; name a directory that archive has written",
+            f"{directory} is not an archive: it has no table; name a directory that archive has written",
             directory=directory,
         )
 
 
 class ArchiveNotLocal(PipelineError):
-    """The archive is named by an address such as `s3://…`. Object stores are not supported: name a directory."""
+    """The archive is an address such as `s3://…`. Object stores are not supported: name a directory."""
 
     def __init__(self, address: str) -> None:
         super().__init__(
@@ -32,7 +31,7 @@ class ArchiveNotLocal(PipelineError):
 
 
 class OldArchive(PipelineError):
-    """The archive was written before archives were Delta tables. Convert it once; its records stay where they are."""
+    """The archive is from before archives were Delta tables. Convert it once; its records stay where they are."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(
@@ -63,7 +62,7 @@ class ArchiveDiffers(PipelineError):
 
 
 class ArchiveOfAnotherServer(PipelineError):
-    """The archive belongs to another server, or holds an earlier topic of this name that was deleted and made again.
+    """The archive belongs to another server, or holds an earlier topic of this name that was deleted and recreated.
     Archive to another directory, or name the server the archive came from."""
 
     def __init__(self, directory: str, what: str, reason: str) -> None:
@@ -81,8 +80,8 @@ class TopicNotArchived(PipelineError):
 
 
 class SchemaDoesNotFit(PipelineError):
-    """A record is not what the schema says. Nothing of this round was archived: give a schema that fits, `infer` or
-    `variant`, in a new directory."""
+    """A record does not fit the schema, so this round archived nothing. Archive to a new directory, with a schema that
+    fits, `infer` or `variant`."""
 
     def __init__(self, topic: str, seq: int, schema: str) -> None:
         super().__init__(
@@ -91,7 +90,7 @@ class SchemaDoesNotFit(PipelineError):
 
 
 class SchemaDiffers(PipelineError):
-    """An archive has one schema. Leave `--schema` out to go on with it, or archive to another directory."""
+    """An archive keeps its schema. Leave `--schema` out to go on with it, or archive to another directory."""
 
     def __init__(self, directory: str, archived: str, given: str) -> None:
         super().__init__(

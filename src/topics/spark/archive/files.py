@@ -1,7 +1,8 @@
 """Parquet files of an archive: how Spark writes and reads them, and how they are checked before a commit names them.
+`archive` has its tasks write most of its files without Spark (`writing`).
 
-Every page has a checksum, which is verified on every read, here and in `rows`. The footer has none, but the file's
-length is compared with the one in the table, and a footer with a flipped bit is nearly always unreadable.
+Every page has a checksum, which every read verifies, here and in `rows`. The footer has none, but reads compare the
+file's length with the table's, and a footer with a flipped bit is nearly always unreadable.
 """
 
 import os
@@ -15,17 +16,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from topics.spark.archive import table
-from topics.spark.archive.columns import row_hash, table_schema
+from topics.spark.archive.columns import table_schema
+from topics.spark.archive.row_hash import row_hash
 from topics.spark.archive.rows import require_file
 from topics.spark.archive.state import ArchiveColumns, ArchivedFile, ArchiveState, WrittenFile
+from topics.spark.archive.writing import StagedFile
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Rows come in the order of seqs, and so of dates: a file for each date of a task is open, and nothing is sorted.
+    # Rows come in the order of seqs, and so of dates: a task keeps a file open for each date and sorts nothing.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # Spark's own reader of shredded variants fails where code generation is off. One layout suits every reader.
+    # Spark's reader of shredded variants fails where code generation is off. The plain layout suits every reader.
     "spark.sql.variant.writeShredding.enabled": "false",
     "spark.sql.variant.inferShreddingSchema": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -35,7 +38,7 @@ CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
 
 def own_session(spark: SparkSession) -> SparkSession:
-    """The same Spark with settings of our own: the caller's session stays as it is."""
+    """A session of the same Spark with our settings; the caller's session stays as it is."""
     session = spark.newSession()
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
@@ -50,7 +53,7 @@ def writing(root: str) -> Iterator[str]:
         with table.room(root):
             yield path
     finally:
-        # Tasks of a job that was interrupted may still be writing; then `compact` does it.
+        # Tasks of an interrupted job may still be writing; `compact` removes what they leave.
         with suppress(OSError):
             shutil.rmtree(path)
         with suppress(OSError):
@@ -72,7 +75,7 @@ def read_archive(
 ) -> DataFrame:
     """An archive as a frame: `topic`, `date`, `seq`, `ts`, `node`, `tag`, `meta`, `data` and, if it has one, `value`.
 
-    Only what the table names: a job that is still writing, or was killed, leaves no trace here.
+    Only files that the table names are read: a job that is still writing, or was killed, leaves no trace here.
     """
     state = state or table.load(root)
     wanted = None if topics is None else set(topics)
@@ -81,7 +84,7 @@ def read_archive(
 
 
 def read_files(spark: SparkSession, root: str, files: Iterable[ArchivedFile], columns: ArchiveColumns) -> DataFrame:
-    """Raises `ArchiveDiffers` when one is missing or of another length; a page that was changed fails the query."""
+    """Raises `ArchiveDiffers` if a file is missing or has another length; a changed page fails the query."""
     schema = table_schema(columns)
     paths = [require_file(root, file) for file in files]
     if not paths:
@@ -97,8 +100,8 @@ def one_file_each(
     columns: ArchiveColumns,
     keep: Column | None = None,
 ) -> DataFrame:
-    """The rows of files. Each group (one topic and date) goes to one task and becomes one file in the order of seqs.
-    Nothing is shuffled."""
+    """The rows of files. Each group (of one topic and date) goes to one task and becomes one file in the order of seqs,
+    without a shuffle."""
     parts = [read_files(spark, root, group, columns) for group in groups]
     if keep is not None:
         parts = [part.where(keep) for part in parts]
@@ -108,7 +111,7 @@ def one_file_each(
 def counted_rows(
     spark: SparkSession, root: str, files: Sequence[ArchivedFile], columns: ArchiveColumns, wanted: Column
 ) -> dict[str, int]:
-    """How many such rows each file has, by path relative to the archive; files without any are left out."""
+    """How many such rows each file has, by its path in the archive; files without any are left out."""
     if not files:
         return {}
     paths = [require_file(root, file) for file in files]
@@ -118,8 +121,7 @@ def counted_rows(
 
 
 def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) -> list[WrittenFile]:
-    """Reads back, counts, hashes and syncs every file of a round, in parallel. Returns them in the order of topics and
-    seqs."""
+    """Reads back, counts, hashes and syncs every file of a round, in parallel. Returns them sorted by topic and seq."""
     ordered = sorted(_parquet_files(round_dir))
     if not ordered:
         return []
@@ -159,20 +161,40 @@ def checked_files(spark: SparkSession, round_dir: str, columns: ArchiveColumns) 
     return sorted(written, key=lambda entry: (entry.file.topic, entry.file.first_seq))
 
 
+def written_files(staged: Iterable[StagedFile], round_dir: str) -> list[WrittenFile]:
+    """The files of tasks that wrote and checked them, in the order of topics and seqs."""
+    written = []
+    for entry in staged:
+        sums = entry.sums
+        file = ArchivedFile(
+            path=table.records_path(entry.topic, entry.date, sums.first_seq, sums.last_seq, round_dir),
+            topic=entry.topic,
+            date=entry.date,
+            first_seq=sums.first_seq,
+            last_seq=sums.last_seq,
+            first_ts=sums.first_ts,
+            last_ts=sums.last_ts,
+            count=sums.count,
+            size_bytes=entry.size_bytes,
+        )
+        written.append(WrittenFile(entry.path, file, sums.rows_xor))
+    return sorted(written, key=lambda entry: (entry.file.topic, entry.file.first_seq))
+
+
 def _local_path(uri: str) -> str:
-    """The path as Spark reports it: a URI, in which a `%` of the path itself is escaped once more."""
+    """The path of a file that Spark reports as a URI, in which a `%` of the path itself is escaped once more."""
     return f"/{unquote(uri.removeprefix('file:')).lstrip('/')}"
 
 
 def sums(spark: SparkSession, root: str, files: Iterable[ArchivedFile], columns: ArchiveColumns) -> tuple[int, int]:
-    """How many rows files have, and the exclusive or of their hashes."""
+    """How many rows the files have, and the XOR of the rows' hashes."""
     row = read_files(spark, root, files, columns).agg(F.count("*"), F.bit_xor(row_hash())).first()
     assert row is not None
     return row[0], row[1] or 0
 
 
 def rows_xor(files: Iterable[WrittenFile]) -> str:
-    """What one file with all their rows would have."""
+    """The `rows_xor` of one file with all their rows."""
     combined = 0
     for written in files:
         combined ^= written.rows_xor
@@ -180,8 +202,8 @@ def rows_xor(files: Iterable[WrittenFile]) -> str:
 
 
 def synced_size(path: str) -> tuple[str, int]:
-    """Runs in a task. The file is durable when this returns."""
-    # Hadoop keeps its checksum in a file beside this one, which would be left behind; those of the pages move along.
+    """Syncs a file and returns its path and size. Runs in a task."""
+    # Hadoop keeps its checksum in a file beside this one, which a rename would leave behind. Page checksums move along.
     directory, name = os.path.split(path)
     with suppress(FileNotFoundError):
         os.remove(os.path.join(directory, f".{name}.crc"))

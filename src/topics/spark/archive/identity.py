@@ -1,8 +1,8 @@
-"""Whether a topic is the one in the archive. Its name proves little: another server may use the same one.
+"""Checks that a topic is the one in the archive. Its name proves little: another server may use the same one.
 
-A server is identified by the id of its data directory, if both sides have one. On one server, the epoch tells a topic
-from a later one of the same name. Without ids, or if one backup was restored twice and the copies diverged, the last
-archived record is looked up: if it is still in the topic, it must be the same.
+The id of its data directory identifies a server, if both sides have one. On one server, the epoch tells a topic from a
+later one of the same name. There may be no ids, or one backup may have been restored twice: so the last archived record
+is looked up, too, and if it is still in the topic, it must be the same.
 """
 
 from functools import lru_cache
@@ -19,20 +19,20 @@ from topics.spark.offsets import Gap, Position, SeqRange
 
 
 def require_same_server(root: str, state: ArchiveState, log: Log) -> None:
-    """Raises `ArchiveOfAnotherServer`. Without an id on both sides there is nothing to compare."""
+    """Raises `ArchiveOfAnotherServer` if both sides have an id and they differ."""
     if not state.server_id:
         return
     here = log.server_id()
     if here and here != state.server_id:
-        raise ArchiveOfAnotherServer(root, "another server", f"its id is {state.server_id}, and this one's is {here}")
+        raise ArchiveOfAnotherServer(root, "another server", f"its id is {state.server_id}, but this one's is {here}")
 
 
 def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, head: Position) -> None:
-    """Raises `ArchiveOfAnotherServer`. A topic that is not archived yet is fine."""
+    """Raises `ArchiveOfAnotherServer` if the archive has another topic of this name."""
     cut = state.topics.get(topic)
     if cut is None:
         return
-    name = f'another topic "{topic}", of another server, or deleted and made anew'
+    name = f'another topic "{topic}", of another server, or deleted and recreated'
     if cut.epoch != head.epoch:
         raise ArchiveOfAnotherServer(root, name, f"epoch {cut.epoch}, and this one has {head.epoch}")
     if cut.to_seq > head.seq:
@@ -54,7 +54,7 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
 
 @lru_cache(maxsize=1024)
 def _record_at(path: str, seq: int) -> tuple[int, str]:
-    """Time and digest of a record. Files never change, so the answer can be cached for good."""
+    """Time and digest of a record. Files never change, so the answer can be cached forever."""
     [batch] = rows_of(path, seq, seq, ("seq", "ts", "data"))
     ts = pc.cast(pc.cast(batch.column("ts"), pa.timestamp("ms", "UTC")), pa.int64())[0].as_py()
     return ts, xxh3_64_hexdigest(batch.column("data")[0].as_py().encode())

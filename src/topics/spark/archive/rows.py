@@ -1,8 +1,7 @@
-"""Rows of one file of an archive, in the order of seqs and in bounded batches, however large the file is.
+"""Reads the rows of one archive file in the order of seqs, in bounded batches.
 
-Compaction makes files of any size, so none is held in memory: row groups without a wanted seq are skipped, and a batch
-has at most `SPARK_BATCH_ROWS` rows and about `SPARK_BATCH_BYTES`. Tasks use this too, so nothing of Delta is imported
-here.
+Compacted files may have any size, so none is held in memory: row groups without a wanted seq are skipped, and a batch
+has at most `SPARK_BATCH_ROWS` rows and about `SPARK_BATCH_BYTES`. Tasks use this too, so it imports nothing of Delta.
 """
 
 import os
@@ -21,20 +20,20 @@ COLUMNS = ("seq", "ts", "node", "tag", "meta", "data")
 
 
 def require_file(root: str, file: ArchivedFile) -> str:
-    """Its path. Raises `ArchiveDiffers` when it is missing or of another length; its pages have checksums."""
+    """The file's path. Raises `ArchiveDiffers` if it is missing or has another length; pages have checksums."""
     path = os.path.join(root, file.path)
     if not os.path.exists(path):
         raise ArchiveDiffers(path, "it is missing")
     size = os.path.getsize(path)
     if size != file.size_bytes:
-        raise ArchiveDiffers(path, f"{size} bytes where {file.size_bytes} are due")
+        raise ArchiveDiffers(path, f"{size} bytes, expected {file.size_bytes}")
     return path
 
 
 def rows_of(
     path: str, first_seq: int = 1, last_seq: int | None = None, columns: Sequence[str] = COLUMNS
 ) -> Iterator[pa.RecordBatch]:
-    """Those with seqs in [first_seq, last_seq]. `columns` has `seq` among them. Raises `pa.ArrowException` for a
+    """The rows with seqs in [first_seq, last_seq]. `columns` must include `seq`. Raises `pa.ArrowException` for a
     damaged page."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         at = file.schema_arrow.get_field_index("seq")

@@ -14,8 +14,8 @@ class ColumnKind(StrEnum):
 
 
 class ArchiveColumns(Struct, frozen=True):
-    """The typed column `value` beside `data`. `schema` is Spark's JSON form. `strict`: a record that does not fit
-    is an error; otherwise its `value` is null."""
+    """The typed column `value` beside `data`. `schema` is Spark's JSON form. If it is `strict`, a record that does not
+    fit is an error; otherwise its `value` is null."""
 
     kind: ColumnKind = ColumnKind.NONE
     schema: str = ""
@@ -23,8 +23,8 @@ class ArchiveColumns(Struct, frozen=True):
 
 
 class ArchivedFile(Struct, frozen=True, kw_only=True):
-    """Records [first_seq, last_seq] of a topic in the order of seqs, without those deleted or lost before. `path` is
-    relative to the archive."""
+    """Records [first_seq, last_seq] of a topic in the order of seqs, without the seqs that were already deleted or
+    lost. `path` is relative to the archive."""
 
     path: str
     topic: str
@@ -39,7 +39,8 @@ class ArchivedFile(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A finished file that is not committed yet: where it is, what it will be, and the XOR of its rows' hashes."""
+    """A finished file that is not committed yet: where it is, its entry in the table, and the XOR of its rows'
+    hashes."""
 
     staged_path: str
     file: ArchivedFile
@@ -56,7 +57,7 @@ class ArchivedLoss(Struct, frozen=True):
 
 
 class Forgotten(Struct, frozen=True):
-    """Records up to `to_seq` with a tag that matches were removed for good, or are about to be."""
+    """Records up to `to_seq` with a matching tag were removed for good, or are about to be."""
 
     topic: str
     match: str
@@ -65,8 +66,8 @@ class Forgotten(Struct, frozen=True):
 
 
 class TopicCut(Struct, frozen=True, kw_only=True):
-    """Seqs (from_seq, to_seq] of a topic. `records + lost + deleted` is their number. `rows_xor` combines a hash of
-    every record, so it does not depend on how they are spread over files; empty where nobody computed it."""
+    """Seqs (from_seq, to_seq] of a topic; `records + lost + deleted` is their number. `rows_xor` is the XOR of the
+    records' hashes, so it does not depend on how they are spread over files; empty if it was not computed."""
 
     topic: str
     epoch: int
@@ -92,7 +93,7 @@ class ArchiveState:
     forgotten: list[Forgotten] = field(default_factory=list)
 
     def files_of(self, topic: str, first_seq: int = 1, last_seq: int | None = None) -> list[ArchivedFile]:
-        """Those with seqs in [first_seq, last_seq], in the order of seqs."""
+        """The topic's files with seqs in [first_seq, last_seq], in the order of seqs."""
         found = [
             file
             for file in self.files
@@ -109,7 +110,7 @@ def lost_seqs(losses: Iterable[ArchivedLoss]) -> int:
 
 
 def merged_losses(losses: Sequence[ArchivedLoss]) -> list[ArchivedLoss]:
-    """Adjacent losses joined into one: each task reports its part of a range that was cut."""
+    """Joins adjacent losses: each task reports its part of a range that was cut."""
     merged: list[ArchivedLoss] = []
     for loss in sorted(losses, key=lambda loss: (loss.topic, loss.gap_from)):
         last = merged[-1] if merged else None

@@ -1,21 +1,22 @@
 """The two Delta tables of an archive, through `deltalake`: what they hold, and every change to them.
 
 <dir>/records/    one row for each record; files are `topic=…/date=…/<first seq>-<last seq>-<round>.parquet` below it
-<dir>/losses/     topic, gap_from, gap_to, reason <dir>/staging/    files being written, a directory a round
+<dir>/losses/     topic, gap_from, gap_to, reason
+<dir>/staging/    files being written, a directory for each round
 <dir>/replay-….lock    held by a replay
 
-Spark writes files; they become part of the archive when a commit of `records` names them. A commit carries, for each
-topic, an application transaction whose version is the last archived seq, and what it added as `topics` in its metadata.
-The table's properties hold what does not change: the ids of the archive and the server, the columns, and the epoch of
-every topic.
+Tasks write files; they become part of the archive when a commit of `records` names them. For each topic, a commit has
+an application transaction with the last archived seq as its version; its metadata says under `topics` what it added.
+The table's properties hold what does not change: the ids of the archive and the server, the columns, and every topic's
+epoch.
 
 The order of a round, and what a crash between two steps leaves:
 
-1. files are written below `staging`      → rubbish, removed by `compact` once it is old
-   and renamed into `records`             → files no commit names: removed by `compact`, too
-2. their losses are committed to `losses` → losses behind the last archived seq: nobody counts them, the next round
+1. files are written below `staging`      → rubbish, which `compact` removes once it is old
+   and renamed into `records`             → files no commit names, which `compact` removes, too
+2. their losses are committed to `losses` → losses after the last archived seq: nobody counts them, and the next round
                                             removes them
-3. the round is committed to `records`    → the change is made
+3. the round is committed to `records`    → the round is in the archive
 """
 
 import errno
@@ -81,13 +82,13 @@ def losses_dir(root: str) -> str:
 
 
 def new_round(root: str) -> str:
-    """A directory for the files of one commit, while they are written."""
+    """The name of a directory for the files of one commit while they are written."""
     return os.path.join(root, STAGING, uuid4().hex)
 
 
 def records_path(topic: str, date: str, first_seq: int, last_seq: int, round_dir: str) -> str:
-    """Where a file of a round goes, relative to the archive. No two rounds have the same name for one."""
-    # As Spark does it, so that its partition discovery finds the same name.
+    """Where a file of a round goes, relative to the archive. No two rounds use the same name."""
+    # Escaped as Spark does it, so that its partition discovery finds the same name.
     name = f"{first_seq:020d}-{last_seq:020d}-{os.path.basename(round_dir)[:12]}.parquet"
     return f"{RECORDS}/topic={quote(topic, safe='._-')}/date={date}/{name}"
 
@@ -102,8 +103,8 @@ def load(root: str) -> ArchiveState:
 
 
 def require_local(root: str) -> None:
-    """Raises `ArchiveNotLocal`. Comes before anything of `deltalake`, which takes an address, and would look for the
-    keys of a cloud on this machine and around it."""
+    """Raises `ArchiveNotLocal`. Runs before anything of `deltalake`, which would take an address and look for cloud
+    credentials on this machine and around it."""
     if "://" in root:
         raise ArchiveNotLocal(root)
 
@@ -114,8 +115,8 @@ def is_archive(root: str) -> bool:
 
 
 class ArchiveTable:
-    """An archive to write to, as of its opening plus this process's own changes. If somebody else commits in between,
-    the next commit here fails."""
+    """An archive to write to: as it was when it was opened, plus this process's own changes. If somebody else commits
+    in between, the next commit here fails."""
 
     def __init__(self, root: str, clock: Clock) -> None:
         self.root = root
@@ -138,13 +139,13 @@ class ArchiveTable:
         return self._state
 
     def create(self, columns: ArchiveColumns, server_id: str = "") -> None:
-        """From now on the directory is an archive."""
+        """Makes the directory an archive."""
         create_tables(self.root, columns, uuid4().hex, server_id, {})
         self._reload()
 
     def note(self, server_id: str, epochs: Mapping[str, int]) -> None:
-        """Notes whose topics these are: the id of a server that had none before, and the epochs of topics archived for
-        the first time."""
+        """Notes whose topics these are: the server's id, if none was noted before, and the epochs of topics archived
+        for the first time."""
         known = self.state.topics
         properties = {f"{EPOCH}{topic}": str(epoch) for topic, epoch in epochs.items() if topic not in known}
         if server_id and not self.state.server_id:
@@ -161,7 +162,7 @@ class ArchiveTable:
     def append(self, cuts: Sequence[TopicCut], files: Sequence[ArchivedFile], losses: Sequence[ArchivedLoss]) -> None:
         self.note(self.state.server_id, {cut.topic: cut.epoch for cut in cuts})
         self._write_losses(cuts, losses)
-        # Seqs never step back, so a stale writer is refused by them, too.
+        # The last archived seq never goes back, so it refuses a stale writer, too.
         transactions = [Transaction(cut.topic, cut.to_seq) for cut in cuts]
         self._commit([self._added(file, True) for file in files], {"topics": to_text(cuts)}, transactions)
 
@@ -173,7 +174,7 @@ class ArchiveTable:
         *,
         data_change: bool = False,
     ) -> None:
-        """Replaces files by others, with the same records unless `data_change`."""
+        """Replaces files by others that have the same records, unless `data_change`."""
         now_ms = self._clock.now_ms()
         gone = [
             RemoveAction(
@@ -203,8 +204,8 @@ class ArchiveTable:
 
     @contextmanager
     def placing(self, written: Sequence[WrittenFile]) -> Iterator[list[ArchivedFile]]:
-        """Moves the files of a round into place for the block that commits them. Their content was synced when it was
-        read back; here their names are. Whatever is not committed is removed again."""
+        """Moves the files of a round into place for the block that commits them. `checked_files` has synced their
+        content; this syncs their names. If the block fails, what it did not commit is removed again."""
         try:
             with room(self.root):
                 directories = {os.path.dirname(os.path.join(self.root, entry.file.path)) for entry in written}
@@ -215,7 +216,7 @@ class ArchiveTable:
                 for directory in directories:
                     _sync(directory)
             yield [entry.file for entry in written]
-        except Exception:  # Ctrl-C is like a kill: `vacuum` removes what it leaves
+        except Exception:  # after Ctrl-C, as after a kill, `vacuum` removes what is left
             committed = {file.path for file in load(self.root).files}
             for entry in written:
                 if entry.file.path not in committed:
@@ -224,7 +225,7 @@ class ArchiveTable:
             raise
 
     def unnamed_files(self) -> list[str]:
-        """Files the table does not name: of jobs that are running, or were killed."""
+        """Files the table does not name: those of jobs that are running or were killed."""
         named = {file.path for file in self.state.files}
         found = []
         for top in (RECORDS, STAGING):
@@ -252,7 +253,7 @@ class ArchiveTable:
         self._committed()
 
     def _committed(self) -> None:
-        """Keeps this process at its own commit, whatever others may have committed after it."""
+        """Keeps this process at its own commit, even if others have committed after it."""
         self._delta.load_as_version(self.state.version + 1)
         self._state = _state(self.root, self._delta)
 
@@ -282,7 +283,7 @@ class ArchiveTable:
             table = DeltaTable(losses_dir(self.root))
             known = _losses(table)
             for cut in cuts:
-                # Of a round that was cut off before it was committed to `records`.
+                # A round that was cut off before its commit to `records` left these.
                 if any(loss.topic == cut.topic and loss.gap_from > cut.from_seq for loss in known):
                     table.delete(f"topic = '{cut.topic}' and gap_from > {cut.from_seq}")
             if losses:
@@ -306,7 +307,7 @@ def room(root: str) -> Iterator[None]:
     """Turns every error that means a full disk into `TargetDiskFull`."""
     try:
         yield
-    except Exception as error:  # Spark, Delta and Arrow each have an error of their own for it
+    except Exception as error:  # Spark, Delta and Arrow each raise a different one
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
         if full or NO_SPACE.search(str(error)):
             raise TargetDiskFull(root) from error
@@ -316,7 +317,7 @@ def room(root: str) -> Iterator[None]:
 def create_tables(
     root: str, columns: ArchiveColumns, archive_id: str, server_id: str, epochs: Mapping[str, int]
 ) -> DeltaTable:
-    """Makes both tables, empty. `records` comes last: once it is there, the directory is an archive."""
+    """Creates both tables, empty. `records` comes last: once it exists, the directory is an archive."""
     configuration = {ARCHIVE_ID: archive_id, COLUMNS: msgspec.json.encode(columns).decode()}
     if server_id:
         configuration[SERVER_ID] = server_id
@@ -354,7 +355,7 @@ def add_action(file: ArchivedFile, now_ms: int, data_change: bool) -> AddAction:
 
 
 def sync_log(path: str) -> None:
-    """The newest commit of a table is durable when this returns."""
+    """Makes the newest commit of a table durable."""
     log = os.path.join(path, "_delta_log")
     newest = max(name for name in os.listdir(log) if name.endswith(".json"))
     for name in (os.path.join(log, newest), log):

@@ -1,13 +1,14 @@
 """`archive`: topics as a Delta table, incremental and exactly once.
 
-A round reads what came since the last commit with the `topics` source, writes it as files, reads them back, accounts
-for every seq (record, lost or deleted) and commits the files (`archive.table`). Where the next round begins is in the
-table and nowhere else: nothing is archived twice, and nothing is left out.
+The tasks of a round read what came since the last commit, write it as files and read them back (`archive.writing`);
+the driver accounts for every seq (record, lost or deleted) and commits the files (`archive.table`). Only the table says
+where the next round begins, so nothing is archived twice or left out.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from msgspec import Struct, json
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -21,18 +22,21 @@ from topics.spark.archive import files as archive_files
 from topics.spark.archive.columns import (
     INFER,
     WORDS,
+    arrow_schema,
     columns_of,
     date_of,
     described,
     file_schema,
+    payload_columns,
     require_columns,
     unfit_of,
     with_value,
 )
-from topics.spark.archive.errors import SchemaDiffers
+from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.identity import require_same_server, require_same_topic
 from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
 from topics.spark.archive.table import ArchiveTable
+from topics.spark.archive.writing import Outcome, ShareWriter
 from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.inference import sample
 from topics.spark.jobs.preflight import require_types, require_writable
@@ -41,28 +45,29 @@ from topics.spark.log import Log
 from topics.spark.offsets import Gap, Position, SeqRange
 from topics.spark.options import Files, Mode, ReadOptions, Server, read_options
 from topics.spark.origin import open_log
+from topics.spark.reading import plan
 from topics.wire.arrow import RECORD, TOMBSTONE
 
 FILE_MB_DEFAULT = 256
 FILE_RECORDS_MIN, FILE_RECORDS_MAX = 1_000, 5_000_000
 RECORD_BYTES_GUESS = 256
 WAVES = 2
-"""Files a core writes in one round: enough to keep all of them busy, few enough to commit often."""
+"""Files each core writes in one round: enough to keep all cores busy, few enough to commit often."""
 
 
 class SeqsUnaccounted(PipelineError):
-    """The rows that were read do not add up to the range that was asked for, so nothing was committed. Run it again; if
-    it fails again, `topics pipeline audit` says where."""
+    """The rows read do not add up to the range asked for, so nothing was committed. Run it again; if it fails again,
+    `topics pipeline audit` says where."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f'topic "{topic}": {reason}; nothing was committed, run again')
 
 
 class TopicChanged(PipelineError):
-    """The topic was deleted or made again while it was being archived. Run it again to archive what is there now."""
+    """The topic was deleted or recreated while it was being archived. Run it again to archive what is there now."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f'topic "{topic}" was deleted or made anew while it was read; nothing was committed')
+        super().__init__(f'topic "{topic}" was deleted or recreated while it was read; nothing was committed')
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class ArchiveSpec:
     interval_s: float = 5.0
     file_mb: int = FILE_MB_DEFAULT
     round_records: int | None = None
-    """Records of a round at most; what suits the number of cores if not given."""
+    """The most records in a round; by default, as many as suit the number of cores."""
 
 
 class ArchivedTopic(Struct, frozen=True):
@@ -107,7 +112,7 @@ class ArchiveSummary(Struct, frozen=True):
 
 
 Stop = Callable[[float], bool]
-"""Waits so many seconds; True when `follow` is to end."""
+"""Waits so many seconds, and returns True when `follow` is to end."""
 
 
 def archive(
@@ -125,11 +130,12 @@ def archive(
         columns_of(spec.schema)  # before the directory is made
     store = ArchiveTable(spec.directory, clock)
     with open_log(read) as log:
-        return _Run(archive_files.own_session(spark), spec, store, log, progress or Silent(), clock).run(stop or _wait)
+        run = _Run(archive_files.own_session(spark), spec, store, read, log, progress or Silent(), clock)
+        return run.run(stop or _wait)
 
 
 def source_options(spec: ArchiveSpec, **more: str) -> dict[str, str]:
-    """What the `topics` source is asked for. The key is an option: Spark does not print those."""
+    """The options of the `topics` source. The key is among them: Spark does not print options."""
     options = dict(more)
     match spec.origin:
         case Server(url, api_key):
@@ -156,11 +162,19 @@ def _wait(duration_s: float) -> bool:
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, spec: ArchiveSpec, store: ArchiveTable, log: Log, progress: Progress, clock: Clock
+        self,
+        spark: SparkSession,
+        spec: ArchiveSpec,
+        store: ArchiveTable,
+        read: ReadOptions,
+        log: Log,
+        progress: Progress,
+        clock: Clock,
     ) -> None:
         self._spark = spark
         self._spec = spec
         self._store = store
+        self._read = read
         self._log = log
         self._progress = progress
         self._clock = clock
@@ -209,7 +223,7 @@ class _Run:
         return heads
 
     def _require_archive(self) -> None:
-        """The archive is there, whole, and has the columns asked for."""
+        """Checks that the archive is there and whole, and has the columns asked for."""
         schema = self._spec.schema
         if not self._store.exists:
             payloads = sample(self._log, limits.ARCHIVE_INFERRED_RECORDS_MAX) if schema == INFER else ()
@@ -247,16 +261,14 @@ class _Run:
         return offsets.ranges_between(start, end)
 
     def _round(self, target: Mapping[str, Position]) -> bool:
-        """One commit; False when there is nothing to do."""
+        """Makes one commit. Returns False if there was nothing to do."""
         if not self._waiting(target, None):
             return False
         file_records = min(self._records_of_file(piece) for piece in self._waiting(target, None))
         round_records = self._spec.round_records or file_records * self._spark.sparkContext.defaultParallelism * WAVES
         ranges = self._waiting(target, round_records)
         with archive_files.writing(self._store.root) as round_dir:
-            losses = self._write(ranges, round_dir, file_records)
-            columns = self._store.state.columns
-            written = archive_files.checked_files(self._spark, round_dir, columns)
+            written, losses = self._write(ranges, round_dir, file_records)
             cuts = [self._cut(piece, written, losses) for piece in ranges]
             self._require_unchanged(ranges)
             with self._store.placing(written) as placed:
@@ -284,14 +296,36 @@ class _Run:
                     return float(found.data.nbytes / len(found))
         return RECORD_BYTES_GUESS
 
-    def _write(self, ranges: Sequence[SeqRange], round_dir: str, file_records: int) -> list[ArchivedLoss]:
-        """Writes the records as files; returns what was lost among them."""
+    def _write(
+        self, ranges: Sequence[SeqRange], round_dir: str, file_records: int
+    ) -> tuple[list[WrittenFile], list[ArchivedLoss]]:
+        """Writes the records as files that are durable and read back; also returns the losses among them."""
+        # Better files smaller than asked for than an idle core: `compact` merges them.
+        wanted = sum(piece.size for piece in ranges) // limits.SPARK_TASK_RECORDS
+        tasks = max(1, min(wanted, self._spark.sparkContext.defaultParallelism))
+        columns = self._store.state.columns
+        payload = payload_columns(columns)
+        if payload is None:
+            return self._written_by_spark(ranges, round_dir, file_records, tasks)
+        shares = plan(
+            self._log, replace(self._read, min_partitions=tasks, partition_records_max=file_records), [*ranges]
+        )
+        write = ShareWriter(self._read, round_dir, arrow_schema(columns), payload, columns.strict)
+        context = self._spark.sparkContext
+        outcomes: list[Outcome] = context.parallelize(shares, max(1, len(shares))).map(write).collect()
+        for outcome in outcomes:
+            if outcome.unfit is not None:
+                raise SchemaDoesNotFit(*outcome.unfit, described(columns))
+        written = archive_files.written_files((file for outcome in outcomes for file in outcome.files), round_dir)
+        return written, _losses((topic, *gap) for outcome in outcomes for topic, gap in outcome.gaps)
+
+    def _written_by_spark(
+        self, ranges: Sequence[SeqRange], round_dir: str, file_records: int, tasks: int
+    ) -> tuple[list[WrittenFile], list[ArchivedLoss]]:
+        """The same, where only Spark can make the column `value`."""
         columns = self._store.state.columns
         seen = Observation("archive")
         gap = F.struct("topic", "gap_from", "gap_to", "reason")
-        # Files may be smaller than asked for, rather than a core be idle; `compact` merges them.
-        wanted = sum(piece.size for piece in ranges) // limits.SPARK_TASK_RECORDS
-        tasks = max(1, min(wanted, self._spark.sparkContext.defaultParallelism))
         source = self._source(ranges, maxRecordsPerPartition=str(file_records), minPartitions=str(tasks)).observe(
             seen, F.collect_list(F.when(F.col("kind") == TOMBSTONE, gap)).alias("gaps")
         )
@@ -300,21 +334,15 @@ class _Run:
         frame = typed.select("topic", date_of(F.col("ts")).alias("date"), *file_schema(columns).names)
         try:
             archive_files.write_round(frame, round_dir)
-        except Exception as error:  # Spark says what went wrong only in the text of its errors
+        except Exception as error:  # only the text of Spark's errors says what went wrong
             unfit = unfit_of(error, columns)
             if unfit is not None:
                 raise unfit from None
             raise
-        found = []
-        # A task that is retried may report a loss twice.
-        for topic, gap_from, gap_to, reason in {tuple(row) for row in seen.get["gaps"]}:
-            if gap_to is None or reason in {"recreated", "deleted_topic"}:
-                raise TopicChanged(topic)
-            found.append(ArchivedLoss(topic, gap_from, gap_to, reason))
-        return merged_losses(found)
+        return archive_files.checked_files(self._spark, round_dir, columns), _losses(map(tuple, seen.get["gaps"]))
 
     def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
-        """What the round adds of a topic, once every seq is accounted for."""
+        """What the round adds of a topic. Raises `SeqsUnaccounted` unless every seq is accounted for."""
         files = [entry for entry in written if entry.file.topic == piece.topic]
         at = piece.start
         for entry in files:
@@ -323,7 +351,7 @@ class _Run:
                 raise SeqsUnaccounted(piece.topic, f"seqs {file.first_seq} to {file.last_seq} came twice")
             at = file.last_seq
         if at > piece.end:
-            raise SeqsUnaccounted(piece.topic, f"seq {at} came where {piece.end} was to be the last")
+            raise SeqsUnaccounted(piece.topic, f"seq {at} came, but {piece.end} should be the last")
         records = sum(entry.file.count for entry in files)
         lost = lost_seqs(loss for loss in losses if loss.topic == piece.topic)
         deleted = piece.size - records - lost
@@ -360,6 +388,16 @@ class _Run:
         )
 
 
+def _losses(gaps: Iterable[tuple[Any, ...]]) -> list[ArchivedLoss]:
+    """Raises `TopicChanged`. A task that is tried again may report a loss twice."""
+    found = []
+    for topic, gap_from, gap_to, reason in set(gaps):
+        if gap_to is None or reason in {"recreated", "deleted_topic"}:
+            raise TopicChanged(topic)
+        found.append(ArchivedLoss(topic, gap_from, gap_to, reason))
+    return merged_losses(found)
+
+
 def _json(value: Mapping[str, int]) -> str:
     return json.encode(value).decode()
 
@@ -368,9 +406,9 @@ def check_spec(spec: ArchiveSpec) -> None:
     """Checks what needs no Spark. Raises `InvalidOption`, `TopicNotFound`, and whatever opening the archive or reading
     the origin raises."""
     if bool(spec.topics) == (spec.prefix is not None):
-        raise InvalidOption("topics", "name topics or a prefix, not both and not none")
+        raise InvalidOption("topics", "name either topics or a prefix")
     if spec.file_mb < 1 or spec.interval_s <= 0 or (spec.round_records or 1) < 1:
-        raise InvalidOption("file_mb", "sizes, intervals and rounds are greater than 0")
+        raise InvalidOption("file_mb", "sizes, intervals and rounds must be greater than 0")
     if spec.schema and spec.schema not in WORDS:
         require_types(spec.schema)
     require_writable(spec.directory, "to")

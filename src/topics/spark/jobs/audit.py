@@ -1,9 +1,8 @@
 """`audit`: proves that a data directory accounts for every seq, and that an archive matches it.
 
-Three things, all in parallel and without changing anything: every segment, WAL shard and snapshot is checked byte by
-byte (`storage.verify`); every record is read, and for each topic `read + deleted + lost = head`; every file of the
-archive is compared, record by record, with what is live. The directory must not be in use: audit a backup, or stop the
-server.
+It changes nothing and works in parallel. It checks every segment, WAL shard and snapshot byte by byte
+(`storage.verify`); reads every record, and checks that `read + deleted + lost = head` for each topic; and compares
+every file of the archive with the live records. The directory must not be in use: audit a backup, or stop the server.
 """
 
 import os
@@ -47,7 +46,7 @@ SLICES_PER_CORE = 8
 
 @dataclass(frozen=True, slots=True)
 class AuditSpec:
-    """`html`: a page to write."""
+    """`html`: where to write the report as a page."""
 
     data: str
     cold: str | None = None
@@ -57,7 +56,7 @@ class AuditSpec:
 
 @dataclass(slots=True)
 class _Topic:
-    """What is known of a topic while the audit goes on."""
+    """What the audit has found out about a topic so far."""
 
     range: TopicRange
     read: int = 0
@@ -83,7 +82,7 @@ def audit(
 
 
 def check_spec(spec: AuditSpec) -> ArchiveState | None:
-    """Checks what needs no Spark: that there is a directory, that nobody uses it, and that the archive is one."""
+    """Checks what needs no Spark: that the directory exists and nobody uses it, and that the archive is one."""
     if not os.path.isdir(spec.data):
         raise NoDataDirectory(spec.data)
     if spec.html is not None and not os.path.isdir(os.path.dirname(os.path.abspath(spec.html))):
@@ -144,7 +143,7 @@ class _Run:
         except (ColdTierUnknown, FilesChanging):
             raise  # the files may be sound
         except StorageError as error:
-            # `report` has what is wrong with the files; without a replay there are no floors to account by.
+            # `report` says what is wrong with the files; without a replay there are no floors to account by.
             self._problems.append(f"the records cannot be read: {error.message}")
             return {}
         topics = {name: _Topic(found) for name, found in log.topics().items()}
@@ -170,7 +169,7 @@ class _Run:
 
     @staticmethod
     def _account(topic: _Topic, partitions: Sequence[FilePartition]) -> int:
-        """Seqs that are in no file, in no known loss and not cleared by a delete. Counts the cleared ones as
+        """The number of seqs in no file, in no known loss, and not cleared by a delete. Counts cleared ones as
         deleted."""
         known = topic.range
         cleared = [(block.first_seq, block.last_seq) for block in known.segments]
@@ -195,7 +194,7 @@ class _Run:
         if topic.unaccounted:
             topic.problems.append(
                 f'topic "{topic.range.name}": {topic.read} read + {topic.deleted} deleted + {lost} lost = {total}, '
-                f"and its head is {topic.range.head_seq}"
+                f"but its head is {topic.range.head_seq}"
             )
 
     def _compare(self, topics: dict[str, _Topic], state: ArchiveState) -> None:
@@ -204,7 +203,8 @@ class _Run:
         server_id = read_id(RealDisk(), self._spec.data)
         if server_id and state.server_id and server_id != state.server_id:
             self._problems.append(
-                f"archive: it is of another server (its id is {state.server_id}, and {self._spec.data} has {server_id})"
+                f"archive: it belongs to another server (its id is {state.server_id}, but "
+                f"{self._spec.data} has {server_id})"
             )
             return
         log = FileLog(self._spec.data, self._spec.cold) if topics else None
@@ -261,13 +261,13 @@ class _Run:
 
 
 def _without_prefix(first: int, last: int, earliest_seq: int) -> list[tuple[int, int]]:
-    """The part of a hole that is not below the first live record: what is below it and not lost was deleted."""
+    """The part of a hole from the first live record on: seqs below it that are not lost were deleted."""
     first = max(first, earliest_seq)
     return [(first, last)] if first <= last else []
 
 
 def _spans(files: Sequence[ArchivedFile], cut: TopicCut) -> Iterable[tuple[int, int, ArchivedFile | None]]:
-    """The archived seqs, each in exactly one span; a file's span begins where the one before it ended."""
+    """Puts every archived seq in exactly one span; a file's span begins where the one before it ended."""
     at = cut.from_seq + 1
     for file in files:
         yield at, file.last_seq, file
@@ -277,11 +277,11 @@ def _spans(files: Sequence[ArchivedFile], cut: TopicCut) -> Iterable[tuple[int, 
 
 
 def _wrong_cut(cut: TopicCut, known: TopicRange) -> str:
-    """Why a comparison would be pointless, or nothing."""
+    """Why a comparison would be pointless; empty if it is not."""
     if cut.epoch != known.epoch:
         return f'archive: it has another topic "{cut.topic}" (epoch {cut.epoch}, here {known.epoch})'
     if cut.to_seq > known.head_seq:
-        return f'archive: topic "{cut.topic}" is archived up to seq {cut.to_seq}, and ends at {known.head_seq}'
+        return f'archive: topic "{cut.topic}" is archived up to seq {cut.to_seq}, but ends at {known.head_seq}'
     if cut.deleted < 0:
         return f'archive: topic "{cut.topic}" has {cut.records} records and {cut.lost} lost of {cut.to_seq} seqs'
     return ""

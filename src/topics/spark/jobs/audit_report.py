@@ -1,8 +1,8 @@
-"""What an audit found: as values, of which the command line makes a table, and as one page that needs nothing else:
-no script, no font, no picture from elsewhere.
+"""What an audit found: as values, which the command line shows as a table, and as one page without scripts, fonts or
+pictures from elsewhere.
 
-Each topic has its seq line from the first seq to the head, in buckets: the share of live, deleted and lost seqs, and
-below it what is archived.
+The page draws each topic's seq line from the first seq to the head, in buckets: the shares of live, deleted and lost
+seqs, and below them the archived ones.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,8 +59,8 @@ class LostRange(Struct, frozen=True):
 
 
 class TopicAudit(Struct, frozen=True, kw_only=True):
-    """`read + deleted + lost = head_seq`, or `unaccounted` is not 0. Seqs up to `archived_to` are archived:
-    `archive_matched` of them are live and identical, `archive_only` have been deleted or lost since."""
+    """Unless `read + deleted + lost = head_seq`, `unaccounted` is not 0. Of the archived records, up to `archived_to`,
+    `archive_matched` are live and identical; `archive_only` have been deleted or lost since."""
 
     topic: str
     epoch: int
@@ -93,7 +93,7 @@ class AuditSummary(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Counts by bucket; `sizes` is how many seqs a bucket has."""
+    """Counts of seqs by bucket; `sizes` counts all of them."""
 
     topic: str
     head_seq: int
@@ -244,7 +244,7 @@ def _axis(head: int, bottom: int) -> list[str]:
 
 
 def _box(kind: str, left: float, top: float, width: float, height: float, title: str) -> str:
-    # A hair too wide, so that no background shows between two boxes.
+    # A hair wider than needed, so that no background shows between two boxes.
     return (
         f'<rect class="{kind}" x="{left:.2f}" y="{top:.2f}" width="{width + 0.3:.2f}" height="{height:.2f}">'
         f"{title}</rect>"

@@ -1,6 +1,6 @@
-"""What an audit does in tasks: reads shares of a topic, and compares files of an archive with what is live.
+"""The tasks of an audit: reading shares of a topic, and comparing files of an archive with live records.
 
-A task gets a small value that names files and seqs, and gives one back with counts; no record leaves it. A picture is
+A task gets a small value that names files and seqs, and returns one with counts; no record leaves it. A picture is the
 counts of seqs in `BUCKETS` equal parts of the topic's seq line.
 """
 
@@ -37,7 +37,7 @@ def buckets_of(seqs: Ints, width: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class ShareDue:
-    """A part of a topic to read. `width`: seqs of a bucket."""
+    """A part of a topic to read. `width`: seqs in a bucket."""
 
     partition: FilePartition
     width: int
@@ -45,7 +45,7 @@ class ShareDue:
 
 @dataclass(slots=True)
 class ShareRead:
-    """`seqs` is how many it had to read. `deleted`: records that are in the files and marked as deleted."""
+    """`seqs` is how many there were to read; `deleted` counts records in the files that are marked as deleted."""
 
     topic: str
     seqs: int
@@ -75,8 +75,8 @@ def read_share(due: ShareDue) -> ShareRead:
 
 @dataclass(frozen=True, slots=True)
 class SpanDue:
-    """Seqs [start, end] of an archived topic, with the file that has them (None: the archive has none of them) and
-    where the same seqs are in the data directory."""
+    """Seqs [start, end] of an archived topic, the file that has them (None: the archive has none of them), and where
+    the same seqs are in the data directory."""
 
     root: str
     topic: str
@@ -90,8 +90,8 @@ class SpanDue:
 
 @dataclass(slots=True)
 class SpanCompared:
-    """`seqs` is how many it had to compare. `matched`: live, archived and identical. `archived_only`: deleted or lost
-    since."""
+    """`seqs` is how many there were to compare. `matched`: live, archived and identical. `archived_only`: deleted or
+    lost since they were archived."""
 
     topic: str
     seqs: int
@@ -117,7 +117,7 @@ def compare_span(due: SpanDue) -> SpanCompared:
 
 
 class _ArchivedRows:
-    """The rows of a file in the order of seqs, read as they are needed and dropped once passed."""
+    """The rows of a file in the order of seqs, read as needed and dropped once passed."""
 
     def __init__(self, due: SpanDue, found: SpanCompared) -> None:
         self.count = 0
@@ -144,7 +144,7 @@ class _ArchivedRows:
             pass
         file = self._due.file
         if file is not None and self.count != file.count:
-            self._found.problems.append(f"{file.path}: {self.count} records where {file.count} were archived")
+            self._found.problems.append(f"{file.path}: {self.count} records, but {file.count} were archived")
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         file = self._due.file

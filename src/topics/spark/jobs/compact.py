@@ -1,9 +1,8 @@
-"""`compact`: merges small files of an archive. The records and their order stay what they were.
+"""`compact`: merges small files of an archive. The records and their order stay the same.
 
-Files that follow each other in one topic and date are merged up to a size. What was merged is read back and compared
-with its parts before a commit puts it in their place. Spark does the merging, not `deltalake`: that would neither keep
-the order of seqs nor write checksums into pages. Files no longer needed are removed once readers have had time to
-finish.
+It merges neighbouring files of one topic and date up to a size, reads the result back, compares it with the parts, and
+only then commits it in their place. Spark merges, not `deltalake`, which would neither keep the order of seqs nor write
+checksums into pages. Files no longer needed are removed once readers have had time to finish.
 """
 
 from collections.abc import Sequence
@@ -30,8 +29,8 @@ FILES_PER_ROUND_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class CompactSpec:
-    """`file_mb`: megabytes of a merged file at most, as they are on disk. `keep_hours`: how long to keep a file that
-    only older versions of the table name, or none does."""
+    """`file_mb`: the most megabytes a merged file may have on disk. `keep_hours`: how long to keep files that only
+    older versions of the table name, or none."""
 
     directory: str
     file_mb: int = FILE_MB_DEFAULT
@@ -45,9 +44,9 @@ class CompactSummary(Struct, frozen=True):
     size_bytes_before: int
     size_bytes_after: int
     records: int
-    """Of the files that were merged."""
+    """In the files that were merged."""
     removed: int
-    """Files that no version needs any more, and that are gone."""
+    """Files removed because no version needs them any more."""
     elapsed_ms: int
 
 
@@ -88,12 +87,12 @@ def check_spec(spec: CompactSpec) -> None:
     if spec.file_mb < 1:
         raise InvalidOption("file_mb", "must be at least 1")
     if spec.keep_hours < 0:
-        raise InvalidOption("keep_hours", "is not negative")
+        raise InvalidOption("keep_hours", "must not be negative")
     table.load(spec.directory)
 
 
 def groups_of(files: Sequence[ArchivedFile], size_bytes_max: int) -> list[list[ArchivedFile]]:
-    """Files to merge: neighbours in one topic and date, together within the size, two at least."""
+    """The groups of files to merge: two or more neighbours of one topic and date, within the size together."""
     groups: list[list[ArchivedFile]] = []
     group: list[ArchivedFile] = []
     for file in sorted(files, key=lambda file: (file.topic, file.first_seq)):
@@ -112,7 +111,7 @@ def groups_of(files: Sequence[ArchivedFile], size_bytes_max: int) -> list[list[A
 
 
 def _rounds(groups: list[list[ArchivedFile]], groups_max: int) -> list[list[list[ArchivedFile]]]:
-    """Groups for one commit each: small enough to plan, and to lose little if the job is killed."""
+    """The groups of each commit: few enough to plan, and to lose little work if the job is killed."""
     rounds: list[list[list[ArchivedFile]]] = [[]]
     files = 0
     for group in groups:
@@ -146,6 +145,6 @@ def _require_same(root: str, groups: Sequence[Sequence[ArchivedFile]], written: 
     for group, wanted, is_there in zip(groups, due, found, strict=False):
         if wanted != is_there:
             path = f"{root}/{group[0].path} or a file after it"
-            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]} where {wanted[1]} to {wanted[2]} are due")
+            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]}, expected {wanted[1]} to {wanted[2]}")
     if len(due) != len(found):
-        raise ArchiveDiffers(root, f"{len(found)} files came of {len(due)}")
+        raise ArchiveDiffers(root, f"{len(found)} files after the merge, expected {len(due)}")

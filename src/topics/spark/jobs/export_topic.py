@@ -1,7 +1,7 @@
-"""`export`: a topic as files, in the order of seqs, with what it lost beside them.
+"""`export`: a topic as files, in the order of seqs, with its losses beside them.
 
-The columns are those of a DataFrame of the topic. The files have the names Spark gives them: sorted by name they are in
-the order of seqs. The directory appears when it is complete, and not before.
+The columns are those of a DataFrame of the topic. Sorted by name, the files are in the order of seqs. The directory
+appears only when it is complete.
 """
 
 import os
@@ -31,17 +31,17 @@ COLUMNS = (
 
 
 class DirectoryExists(PipelineError):
-    """The directory to write is there already. Nothing is overwritten: name another one, or remove it first."""
+    """The directory to write exists already, and nothing is overwritten. Name another one, or remove it first."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} exists already; name another directory, or remove it first", path=path)
 
 
 class NoRoom(PipelineError):
-    """The disk is full. What was written is removed again: free some space, or name a directory elsewhere."""
+    """The disk is full, and what was written has been removed. Free some space, or name a directory elsewhere."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: no space left; nothing of it is there, free some space and run again", path=path)
+        super().__init__(f"{path}: no space left; nothing was kept: free some space and run again", path=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Loss(Struct, frozen=True):
 
 
 class ExportSummary(Struct, frozen=True):
-    """`losses` are seqs of the range that caps, TTLs or crashes took; deleted records are simply not there."""
+    """`losses` are the seqs of the range that caps, TTLs or crashes took; deleted records are simply absent."""
 
     topic: str
     directory: str
@@ -107,7 +107,7 @@ def export_topic(spark: SparkSession, spec: ExportSpec, progress: Progress) -> E
 
 
 def _range(spec: ExportSpec) -> tuple[int, int]:
-    """The seqs to export, from the very first one: what was lost before the oldest record counts as lost, too."""
+    """The seqs to export, by default from seq 1: what was lost before the oldest record counts as lost, too."""
     with spec.server.client() as client:
         head = client.topic(spec.topic).head_seq
     first = 1 if spec.from_seq is None else spec.from_seq
@@ -115,7 +115,7 @@ def _range(spec: ExportSpec) -> tuple[int, int]:
     if head == 0:
         raise InvalidOption("topic", f'"{spec.topic}" never had a record; there is nothing to export')
     if first < 1:
-        raise InvalidOption("from_seq", f"is the first seq to export, and seqs begin at 1; {first} is none")
+        raise InvalidOption("from_seq", f"is the first seq to export; seqs begin at 1, so {first} is not one")
     if first > last:
         raise InvalidOption("from_seq", f"{first} is beyond the end, {last}")
     return first, last
@@ -141,7 +141,7 @@ def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
     columns: list[str | Column] = ["topic", "seq", "ts", "node", "tag"]
     match kind:
         case FileFormat.JSONL:
-            # Payload and meta go in as text, because Spark would parse and rewrite them.
+            # Payload and meta are inserted as text: Spark would parse and rewrite them.
             row = sf.to_json(sf.struct(*columns))
             begin = sf.expr("substring(row, 1, length(row) - 1)")
             meta = sf.when(sf.col("meta").isNotNull(), sf.concat(sf.lit(',"meta":'), "meta")).otherwise("")
@@ -154,7 +154,7 @@ def _write(rows: DataFrame, kind: FileFormat, path: str) -> None:
 
 
 def merged(losses: Iterable[Loss]) -> list[Loss]:
-    """A loss that several tasks report is one loss."""
+    """Joins a loss that several tasks report in parts."""
     whole: list[Loss] = []
     for loss in sorted(losses, key=lambda loss: loss.gap_from):
         last = whole[-1] if whole else None
@@ -166,9 +166,9 @@ def merged(losses: Iterable[Loss]) -> list[Loss]:
 
 
 class OutputDirectory:
-    """A directory that is there whole or not at all, on any file system Spark knows. In a `with` block: write to
-    `partial`, then `complete()`, which renames it. If the block ends any other way, nothing is left; a job that was
-    killed leaves `….incomplete-…`, which nobody reads and anybody may remove."""
+    """A directory that appears whole or not at all, on any file system Spark knows. In a `with` block, write to
+    `partial`, then call `complete()`, which renames it. If the block ends any other way, nothing is left; a killed job
+    leaves `….incomplete-…`, which nobody reads and anybody may remove."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm: Any = spark._jvm
@@ -182,7 +182,7 @@ class OutputDirectory:
         self._partial = self._new_path(self.partial)
 
     def write_text(self, name: str, text: str) -> None:
-        """A small file beside what Spark writes; a leading underscore hides it from Spark's readers."""
+        """Writes a small file beside Spark's; a leading underscore hides it from Spark's readers."""
         stream = self._files.create(self._new_path(f"{self.partial}/{name}"))
         try:
             stream.write(bytearray(text.encode()))
@@ -190,7 +190,7 @@ class OutputDirectory:
             stream.close()
 
     def name_files(self, extension: str) -> None:
-        """Gives what Spark wrote short names that keep its order."""
+        """Renames Spark's files: short names in the same order."""
         for status in self._files.listStatus(self._partial):
             name = status.getPath().getName()
             if name.startswith("part-"):

@@ -2,13 +2,13 @@
 
 The steps, and what a killed run leaves for the same command to finish:
 
-1. the records up to the head of now are deleted from the topic  → they are in the archive still
-2. the archive notes what is to be forgotten                     → an audit finds what is left of it
-3. files that have such records are written anew without them    → some are done: the others are found again
-4. files that no version may name any more are removed
+1. deletes the records up to the present head from the topic  → they are still in the archive
+2. notes in the archive what is to be forgotten               → an audit finds what is left of it
+3. rewrites files that have such records, without them        → some are done; the next run finds the others
+4. removes files that no version may name any more
 
-A job that read the records before they were deleted cannot commit them after step 2, because its version is no longer
-the newest. The summary lists what this cannot reach.
+A job that read the records before step 1 cannot commit them after step 2, because its version is no longer the newest.
+The summary lists what this job cannot reach.
 """
 
 import os
@@ -33,12 +33,12 @@ from topics.spark.options import Server
 
 FILES_PER_CORE = 4
 LEFT_OVER_HOURS = 1
-"""Files no commit names may be those of a job that is about to commit them; older ones are of one that was killed."""
+"""A file that no commit names may belong to a job about to commit it; an older one is from a job that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetSpec:
-    """`match`: a tag, or the beginning of tags with a `*` behind it."""
+    """`match`: a tag, or the beginning of tags followed by `*`."""
 
     server: Server
     topic: str
@@ -47,8 +47,8 @@ class ForgetSpec:
 
 
 class ForgetSummary(Struct, frozen=True, kw_only=True):
-    """Of seqs up to `head_seq`. `deleted` records are gone from the topic, `forgotten` ones from the archive, by this
-    run; a run after it finds none. `still_on_disk` and `untouched` are for people."""
+    """What one run did, up to `head_seq`: it removed `deleted` records from the topic and `forgotten` ones from the
+    archive. The next run finds none. `still_on_disk` and `untouched` are texts for people."""
 
     topic: str
     match: str
@@ -71,14 +71,14 @@ def check_spec(spec: ForgetSpec) -> TagMatch:
         raise InvalidOption("topic", f"{spec.topic[:80]!r} is not a topic name")
     match = parse_match(spec.match)
     if match.is_prefix and not match.text:
-        raise InvalidOption("match", "would be every tag there is; delete the topic, or the archive, instead")
+        raise InvalidOption("match", "would match every tag; delete the topic, or the archive, instead")
     with spec.server.client() as client:
         client.topic(spec.topic)
         server_id = client.ready().server_id
     if spec.archive is not None:
         state = table.load(spec.archive)
         if state.server_id and server_id and state.server_id != server_id:
-            reason = f"its id is {state.server_id}, and this one's is {server_id}"
+            reason = f"its id is {state.server_id}, but this one's is {server_id}"
             raise ArchiveOfAnotherServer(spec.archive, "another server", reason)
         if spec.topic not in state.topics:
             raise TopicNotArchived(spec.archive, spec.topic, sorted(state.topics))
@@ -88,7 +88,7 @@ def check_spec(spec: ForgetSpec) -> TagMatch:
 def forget(
     spark: SparkSession, spec: ForgetSpec, progress: Progress | None = None, *, clock: Clock | None = None
 ) -> ForgetSummary:
-    """Raises what `check_spec` does, `ArchiveInUse`, `ArchiveDiffers`, `TargetDiskFull`."""
+    """Raises what `check_spec` raises, `ArchiveInUse`, `ArchiveDiffers` and `TargetDiskFull`."""
     match = check_spec(spec)
     clock, progress = clock or SystemClock(), progress or Silent()
     began_ns = clock.monotonic_ns()
@@ -174,13 +174,13 @@ def _rewrite(
         due = sum(file.count - matched[file.path] for file in some)
         found = sum(entry.file.count for entry in written)
         if due != found:
-            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records where {due} are due")
+            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records, expected {due}")
         with store.placing(written) as placed:
             store.replace(placed, some, {"topics.job": "forget"}, data_change=True)
 
 
 def _untouched(spec: ForgetSpec, dests: Sequence[str], dead_letter: str | None) -> tuple[str, ...]:
-    """Places where copies may be that this did not look at."""
+    """Places that were not looked at and may have copies."""
     places = [f"copies by routers, in {dest}" for dest in sorted(set(dests))]
     places += [] if dead_letter is None else [f"dead letters, in {dead_letter}"]
     places += [] if spec.archive is not None else ["archives of the topic (--archive names one)"]

@@ -1,9 +1,9 @@
-"""`import`: rows of files become records of a topic, in the order of the files, each exactly once however often it is
-run.
+"""`import`: rows of files become records of a topic, in the order of the files, each exactly once however often the job
+runs.
 
-Where a record comes from is in its `meta`: `import` is the content it is from and its row, or `key` the row's own key.
-So the topic itself says what it has, whoever imported it and however long ago, and a job that was killed goes on after
-the last row that arrived. A named cursor remembers where the first import began: nothing before it is read. Tasks read,
+A record's `meta` says where it comes from: `import` names the content and the row, or `key` is the row's own key. So
+the topic itself says what it has, whoever imported it and however long ago, and after a kill the job goes on behind the
+last row that arrived. A named cursor remembers where the first import began: nothing before it is read. Tasks read,
 check and encode; one connection appends, because a topic has one order.
 
 Commit point: a chunk is in the topic, whole, when its append returns. The append's idempotency key is a hash of the
@@ -49,7 +49,7 @@ class ImportSpec:
 
 
 class FileSummary(Struct, frozen=True):
-    """`already_there` rows were imported before, or came twice; `duplicates` have a key that an earlier row had."""
+    """`already_there` rows were imported before or arrived twice; `duplicates` have the key of an earlier row."""
 
     file: str
     rows: int
@@ -77,11 +77,11 @@ def check(spec: ImportSpec) -> None:
         require_types(spec.csv.schema)
     directory = os.path.dirname(os.path.abspath(spec.rejects))
     if not os.access(directory, os.W_OK):
-        raise InvalidOption("rejects", f"{directory} is no directory this user may write to")
+        raise InvalidOption("rejects", f"{directory} is not a directory this user may write to")
     if spec.csv.schema is None and not spec.csv.header:
         raise InvalidOption("schema", "a CSV file without a header needs one, such as id INT, name STRING")
     if len(spec.csv.delimiter) != 1:
-        raise InvalidOption("delimiter", "is one character")
+        raise InvalidOption("delimiter", "must be one character")
 
 
 def import_files(spark: SparkSession, spec: ImportSpec, progress: Progress) -> ImportSummary:
@@ -121,7 +121,7 @@ class _Import:
         self._rejects = rejects
         self._progress = progress
         self._looked_seq = 0
-        """The head of the topic when it was looked at for what it has."""
+        """The head of the topic when its content was read."""
 
     def run(self, file: SourceFile) -> FileSummary:
         self._progress.begin(f"reading {os.path.basename(file.path)}")
@@ -132,7 +132,7 @@ class _Import:
         return self._append_keyed_rows(file, numbered, before)
 
     def _imported_before(self) -> DataFrame | None:
-        """What earlier imports left in the topic, or None when there were none. Notes where the first one begins."""
+        """The `meta` of records from earlier imports, or None if there were none. Notes where the first one began."""
         topic = self._spec.into
         try:
             state = self._client.topic(topic)
@@ -143,7 +143,7 @@ class _Import:
         try:
             begin = self._client.cursor(topic, CURSOR).seq
         except CursorNotFound:
-            # Never imported into, or killed right after the first append: the records tell.
+            # Either nothing was ever imported, or a run was killed after its first append: the records show which.
             first_time = state.head_seq == 0 or self._meta_after(0).limit(1).count() == 0
             begin = state.head_seq if first_time else 0
             self._client.set_cursor(topic, CURSOR, begin)
@@ -156,7 +156,7 @@ class _Import:
             "subscribe": topic,
             "startingOffsets": msgspec.json.encode({topic: seq + 1}).decode(),
             "includeData": "false",
-            # Readers of the topic are told what caps and TTLs took of an earlier import.
+            # This job goes on without losses: readers of the topic are told of them anyway.
             "onDataLoss": "rows",
             "schema": "topics",
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
@@ -180,7 +180,7 @@ class _Import:
             lambda batches: import_rows.parsed_batches(plan, batches), import_rows.PARSED_SCHEMA
         )
         first = sf.row_number().over(Window.partitionBy("key").orderBy("row"))
-        # Rows without a key are rejects and blanks; none is a duplicate of another.
+        # Rows without a key are rejects and blank rows; those are never duplicates.
         marked = parsed.withColumn("repeats", sf.col("key").isNotNull() & (first > 1))
         if before is None:
             marked = marked.withColumn("known", sf.lit(False))
@@ -227,7 +227,7 @@ class _Import:
             done = chunk.records + chunk.skipped + bad
             waiting -= done
             self._progress.advance(done, lag=max(waiting, 0))
-        # Blank rows become nothing and are not counted.
+        # Blank rows do not become records and are not counted.
         self._progress.advance(max(waiting, 0), lag=0)
         return msgspec.structs.replace(summary, imported=imported, already_there=there, rejected=rejected)
 
@@ -240,12 +240,12 @@ class _Import:
 
 
 def _in_order(frame: DataFrame) -> Iterator[Row]:
-    """Partition after partition, with the next one already running."""
+    """The rows, partition after partition; the next one already runs."""
     return frame.toLocalIterator(prefetchPartitions=True)
 
 
 def _last_row(before: DataFrame, source: str) -> int:
-    """How many rows of this content are in the topic: they were appended in order, so the last one tells."""
+    """How many rows of this content are in the topic. They were appended in order, so the last one tells."""
     origin = sf.col("meta")[import_rows.IMPORT_META]
     row = sf.substring_index(origin, ":", -1).cast("long")
     found = before.where(origin.startswith(f"{source}:")).agg(sf.max(row).alias("row")).first()

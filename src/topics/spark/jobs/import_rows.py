@@ -1,6 +1,6 @@
-"""What one row of a file becomes: a record, or a reason why not. Runs in tasks, over Arrow batches.
+"""Turns a row of a file into a record, or says why it cannot. Runs in tasks, over Arrow batches.
 
-A row is JSON text, whatever the file was. The text goes into the topic as it is; only the fields that make the tag, the
+A row is JSON text, whatever the file's format. The text goes into the topic as it is; only the fields for the tag, the
 node, the key and the time are looked at.
 """
 
@@ -41,7 +41,7 @@ _ARROW_CHUNK = pa.schema(
 
 
 class Rejection(msgspec.Struct):
-    """A row that became no record. Rows are counted from 1, over the whole file."""
+    """A row that did not become a record. Rows are counted from 1, over the whole file."""
 
     file: str
     row: int
@@ -50,13 +50,13 @@ class Rejection(msgspec.Struct):
 
 
 class BadRow(Exception):
-    """This row becomes no record. Its text is the reason a person reads."""
+    """This row cannot become a record. The text is the reason that people read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where in a row its parts are: names of columns, or paths such as `$.order.items[0].id`. None: there is no such
-    part."""
+    """Where in a row the fields of a record are: names of columns, or paths such as `$.order.items[0].id`. None: not in
+    the row."""
 
     data: str | None = None
     key: str | None = None
@@ -69,7 +69,7 @@ class Fields:
         return any((self.data, self.key, self.tag, self.node, self.time))
 
     def check(self) -> None:
-        """Raises `InvalidOption` for text that begins like a path and is not one."""
+        """Raises `InvalidOption` for text that begins like a path but is not one."""
         for option in ("data", "key", "tag", "node", "time"):
             text = getattr(self, option)
             if text is not None:
@@ -88,7 +88,7 @@ class RowPlan:
 
 
 class Parsed(NamedTuple):
-    """`record` is its JSON text as a write takes it. A blank row has neither a record nor a reason."""
+    """`record` is the JSON text to write; `reason` says why there is none. A blank row has neither."""
 
     row: int
     record: bytes | None
@@ -98,7 +98,7 @@ class Parsed(NamedTuple):
 
 
 def parse_rows(plan: RowPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[Parsed]:
-    """Batches of `row`, `line` (binary) and `problem` (set where Spark itself could not read the row)."""
+    """Parses batches of `row`, `line` (binary) and `problem` (set if Spark itself could not read the row)."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("row", "line", "problem"))
         for row, line, problem in zip(*columns, strict=True):
@@ -189,7 +189,7 @@ def _text(content: dict[str, Raw], path: str | None) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
-        raise BadRow(f"has {path} as an object or a list; text or a number is needed")
+        raise BadRow(f"has an object or a list at {path}; it must be text or a number")
     return bytes(found).decode()
 
 
@@ -209,7 +209,7 @@ def _time_ms(content: dict[str, Raw], path: str) -> str:
 
 
 def _check_limits(data: Raw, tag: str | None, node: str | None, meta: dict[str, str]) -> None:
-    """One record that is too large makes the server refuse the whole write, so the row is rejected here."""
+    """Rejects a row that is too large: the server would refuse the whole write because of it."""
     meta_bytes = len(msgspec.json.encode(meta))
     if len(bytes(data)) + meta_bytes > limits.RECORD_BYTES_MAX:
         raise BadRow(f"has more than {limits.RECORD_BYTES_MAX} bytes")
@@ -222,7 +222,7 @@ def _check_limits(data: Raw, tag: str | None, node: str | None, meta: dict[str, 
 
 
 def parsed_batches(plan: RowPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For rows that go through a shuffle before they are chunked."""
+    """The parsed rows as Arrow batches, for a shuffle before they are chunked."""
     for batch in batches:
         rows = [parsed._asdict() for parsed in parse_rows(plan, [batch])]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_PARSED)
@@ -235,8 +235,8 @@ def read_parsed(batches: Iterable[pa.RecordBatch]) -> Iterator[Parsed]:
 
 
 def chunk_batches(plan: RowPlan, rows: Iterable[Parsed]) -> Iterator[pa.RecordBatch]:
-    """Records gathered into writes, the rejections among them, and how many records were skipped because they are
-    there."""
+    """Gathers records into writes, each with the rejections among its rows and the number of rows skipped because they
+    are in the topic already."""
     chunk: list[bytes] = []
     rejects: list[tuple[int, str, str]] = []
     size_bytes = skipped = 0
@@ -254,7 +254,7 @@ def chunk_batches(plan: RowPlan, rows: Iterable[Parsed]) -> Iterator[pa.RecordBa
             chunk.append(parsed.record)
             size_bytes += len(parsed.record)
             last = parsed.row
-        # Cut at fixed rows, so that a repeated import makes the same writes however Spark cut the file.
+        # Cut at fixed rows, so that a repeated import sends the same writes however Spark cuts the file.
         full = last % plan.chunk_records_max == 0 or size_bytes >= plan.chunk_bytes_max
         if (chunk and full) or len(rejects) >= plan.chunk_records_max:
             yield _chunk(first, last, chunk, rejects, skipped)

@@ -13,16 +13,16 @@ Step = str | int
 
 
 def json_path(text: str, option: str) -> str:
-    """`total`, `order.total` and `$.order.total` alike, as Spark reads them."""
+    """The path as Spark reads it, from `total`, `order.total` or `$.order.total`."""
     path = _rooted(text.strip())
     if _PATH.fullmatch(path) is None:
-        raise InvalidOption(option, f"{text!r} is no JSON path; write it as total, $.order.total or $.items[0].sku")
+        raise InvalidOption(option, f"{text!r} is not a JSON path; write it as total, $.order.total or $.items[0].sku")
     return path
 
 
 def column_or_path(text: str, option: str) -> None:
-    """A column may have any name. Text that begins like a path must be one, and must lead into a row, which is an
-    object."""
+    """Checks a name of a column or a path. A column may have any name; text that begins like a path must be one, and
+    must begin with a name, because a row is an object."""
     if text.startswith(("$.", "$[")) or not text:
         json_path(text, option)
         if isinstance(steps_of(text)[0], int):
@@ -31,7 +31,7 @@ def column_or_path(text: str, option: str) -> None:
 
 @lru_cache(maxsize=64)
 def steps_of(text: str) -> tuple[Step, ...]:
-    """The names and indexes along the path; nothing if it is not a path."""
+    """The names and indexes along the path; empty if it is not a path."""
     path = _rooted(text)
     if _PATH.fullmatch(path) is None:
         return ()

@@ -1,9 +1,9 @@
-"""Appends to a topic whose content was read before, so that what is reported as written really is there.
+"""Appends what a topic does not have yet, so that what a job reports as written really is there.
 
-A job reads once what its target has, and appends the rest under keys that are the same on every run. A server remembers
-a key for minutes, and answers a repeated key with the earlier write, even if its records have been deleted since. So if
-the earlier write is older than the job's reading, it is read back, and what is missing is appended again. If it is
-newer, the request came twice: it was resent after a lost answer, or sent by a job that was just killed.
+A job reads its target once and appends what is missing, under keys that are the same on every run. The server remembers
+a key for minutes and answers a repeated one with the earlier write, even if its records have been deleted since. So if
+the earlier write is older than the job's reading, it is read back, and what is gone is appended again. If it is newer,
+the same request came twice: resent after a lost answer, or sent before by a job that was just killed.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from topics.spark.errors import ReplayDiffers
 
 
 class Written(NamedTuple):
-    """`added` records have the seqs [first_seq, last_seq] of the target; `there` were in it already."""
+    """`added` records now have the seqs [first_seq, last_seq] of the target; `there` were in it already."""
 
     added: int
     there: int
@@ -25,8 +25,8 @@ class Written(NamedTuple):
 
 
 def append_missing(client: Client, topic: str, body: bytes, count: int, key: str, looked_seq: int) -> Written:
-    """`body` is the JSON list of `count` records; `looked_seq` is the topic's head when it was read, and it had none of
-    them then."""
+    """`body` is a JSON list of `count` records that the topic did not have when the job read it, up to its head
+    `looked_seq`."""
     reply = client.append_many(topic, Raw(body), key=key)
     if reply.count != count:
         raise ReplayDiffers(topic, key, reply.count, count)

@@ -1,10 +1,10 @@
-"""A user's own function in a pipeline: it gets what is new in a topic as a DataFrame, run after run.
+"""A user's own function in a pipeline: run after run, it gets what is new in a topic as a DataFrame.
 
-How far it was is a file in the checkpoint. The range a frame has is noted before the function gets it: killed, or after
-it failed, it gets the same range again. What it writes has to bear that.
+A file in the checkpoint says how far it got. The range of a frame is noted before the function gets it: after a kill or
+a failure, the function gets the same range again, and what it writes must tolerate that.
 
-A batch read, not a streaming query: those start a process and a call back into Python for every run, and tell what a
-function raised as text among stacks.
+This reads batches. A streaming query would start a process and call back into Python for every run, and show what the
+function raised as text among stack traces.
 """
 
 import os
@@ -24,8 +24,8 @@ PLACE_FILE = "place.json"
 
 
 class Place(Struct, frozen=True):
-    """Of one instance of a topic: `done` is the last seq the function has had, `until` the last one of the range it was
-    given, or None between two."""
+    """How far the function is in a topic of this epoch: `done` is the last seq it has handled, `until` the end of the
+    range it is working on, or None."""
 
     epoch: int
     done: int
@@ -35,15 +35,15 @@ class Place(Struct, frozen=True):
 def hand_over(
     spark: SparkSession, server: Server, topic: str, function: Callable[[Any], object], checkpoint: str
 ) -> Outcome:
-    """One run: all that is there now, in ranges. Raises what the function raises, and `CheckpointInUse`. The rows are
-    seqs: deleted and lost ones are counted, too."""
+    """One run: passes everything there is now to the function, range by range. Raises what the function raises, and
+    `CheckpointInUse`. The outcome's `rows` are seqs, with deleted and lost ones."""
     with alone(checkpoint):
         path = os.path.join(checkpoint, PLACE_FILE)
         with server.client() as client:
             state = client.topic(topic)
         place = _read(path)
         if place is None or place.epoch != state.epoch:
-            place = Place(state.epoch, 0)  # a topic made anew is read from its start
+            place = Place(state.epoch, 0)  # a topic that was created again is read from its start
         began = place.done
         while place.until is not None or place.done < state.head_seq:
             until = place.until or min(state.head_seq, place.done + PIPELINE_FRAME_SEQS_MAX)

@@ -1,4 +1,4 @@
-"""Checks made before Spark starts: Spark takes seconds to say no, and a hundred lines."""
+"""Checks made before Spark starts: Spark would take seconds and a hundred lines to say no."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def reachable_server(url: str, api_key: str | None) -> Server:
 
 
 def require_writable(path: str, option: str) -> None:
-    """Raises `InvalidOption` if no directory can be made at `path`, or nothing in it. It tries: permissions alone say
+    """Raises `InvalidOption` if no directory can be made at `path`, or no file in it. It tries, because permissions say
     nothing about read-only mounts and special file systems. Leaves nothing behind."""
     parent = os.path.abspath(path)
     while not os.path.lexists(parent):
@@ -66,20 +66,20 @@ def _client(server: Server) -> Client:
 
 
 def require_types(schema: str) -> None:
-    """Columns as in SQL, such as `sku string, total decimal(9,2)`. Raises `InvalidOption` for one without a type, or
-    with one that nobody knows. Spark has the last word: anything doubtful passes."""
+    """Checks columns as in SQL, such as `sku string, total decimal(9,2)`. Raises `InvalidOption` for a column without a
+    type or with an unknown one. Spark has the last word: anything doubtful passes."""
     for column in _columns(schema):
         found = _COLUMN.match(column)
         if found is None or found["type"].lower() not in TYPES:
             raise InvalidOption(
                 "schema",
-                f"{schema!r} is no schema: {column!r} is no column and its type; "
+                f"{schema!r} is not a schema: {column!r} is not a column with its type; "
                 "give columns such as 'sku string, total bigint'",
             )
 
 
 def _columns(schema: str) -> list[str]:
-    """Cut at the commas that are in no brackets and no quotes."""
+    """Splits at commas outside brackets and quotes."""
     columns, depth, quote, begin = [], 0, "", 0
     for at, char in enumerate(schema):
         if quote:

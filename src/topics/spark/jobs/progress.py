@@ -11,14 +11,14 @@ BAR_CHARS = 24
 
 
 class Progress(Protocol):
-    """What a job reports. `begin` is called again for each part of a job."""
+    """What a job reports. Each part of a job begins with `begin`."""
 
     def begin(self, verb: str, rows: int | None = None, unit: str = "rows") -> None:
         """A part of `rows` rows begins; None if the number is unknown. `unit`: what is counted."""
         ...
 
     def advance(self, rows: int, lag: int | None = None) -> None:
-        """So many more rows are done; `lag` more wait."""
+        """`rows` more are done; `lag` still wait."""
         ...
 
     def end(self) -> None:
@@ -37,7 +37,7 @@ class Silent:
 
 
 class Lag(Silent):
-    """Remembers how much waited when it was told last."""
+    """Remembers only the last lag."""
 
     def __init__(self) -> None:
         self.lag: int | None = None

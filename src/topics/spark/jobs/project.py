@@ -1,7 +1,7 @@
 """`init` writes a project of Spark Declarative Pipelines over topics; `run` runs it.
 
-Spark brings its own command for that, `spark-pipelines`, which runs in processes of its own: `run` finds it, gives it
-the Python that has this package, and passes on what it says.
+Spark has its own command for that, `spark-pipelines`, which starts its own processes: `run` finds it, gives it the
+Python that has this package, and passes on what it prints.
 """
 
 import os
@@ -36,7 +36,7 @@ _SAID = re.compile(r"\b[\w.$]+(?:Exception|Error)\)?:? (?P<what>.+)")
 
 
 class NotAProject(PipelineError):
-    """The directory has no pipeline in it. `topics pipeline init DIR` writes one."""
+    """There is no pipeline in the directory. `topics pipeline init DIR` writes one."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} has no spark-pipeline.yml; topics pipeline init writes a project", path=path)
@@ -59,7 +59,7 @@ class PipelinesMissing(PipelineError):
 
 
 class ConnectPortInUse(PipelineError):
-    """Another pipeline is running on this machine, or has just ended: Spark gives them all the same port. Run it again
+    """Another pipeline runs on this machine, or has just ended, and Spark gives all of them the same port. Run it again
     later."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class ConnectPortInUse(PipelineError):
 
 
 class PipelineFailed(PipelineError):
-    """Spark ended the pipeline. What was committed before stays; run again once the cause is gone."""
+    """The pipeline failed. What it had committed stays; run it again once the cause is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def check_init(spec: InitSpec) -> None:
 
 
 def init_project(spark: SparkSession | None, spec: InitSpec, progress: Progress) -> InitSummary:
-    """Needs no session. All files appear at once: the directory gets its name when it is complete."""
+    """Needs no session. All files appear at once: the directory gets its name once it is complete."""
     check_init(spec)
     target = os.path.abspath(spec.directory)
     partial = f"{target}.incomplete"
@@ -143,7 +143,7 @@ def check_run(spec: RunSpec) -> str:
 
 
 def run_project(spark: SparkSession | None, spec: RunSpec, progress: Progress) -> RunSummary:
-    """Starts processes of its own, so it takes no session."""
+    """Needs no session: Spark's command starts its own processes."""
     path = check_run(spec)
     if spec.master.startswith("local"):
         await_connect_port()
@@ -176,8 +176,8 @@ def run_project(spark: SparkSession | None, spec: RunSpec, progress: Progress) -
 
 
 def await_connect_port(wait_s: float = CONNECT_PORT_WAIT_S) -> None:
-    """Spark's local server always uses the same port. The server of a pipeline that has just ended may still hold it,
-    and would take the next pipeline for its own."""
+    """Waits until the port of Spark's local server is free. It is always the same one, and the server of a pipeline
+    that has just ended would accept the next pipeline as its own."""
     clock = SystemClock()
     deadline_ms = monotonic_ms(clock) + wait_s * 1000
     while listens("127.0.0.1", CONNECT_PORT):
@@ -187,7 +187,7 @@ def await_connect_port(wait_s: float = CONNECT_PORT_WAIT_S) -> None:
 
 
 def spark_pipelines() -> str:
-    """The command of the PySpark that this Python has."""
+    """The path of `spark-pipelines` in this Python's PySpark."""
     beside = os.path.join(os.path.dirname(sys.executable), "spark-pipelines")
     found = beside if os.access(beside, os.X_OK) else shutil.which("spark-pipelines")
     if found is None:
@@ -196,8 +196,8 @@ def spark_pipelines() -> str:
 
 
 def reason_of(lines: list[str]) -> str:
-    """The first line that names an error, without the classes it passed through. A closed session is only a consequence
-    of an error, and may be printed before it."""
+    """The first line that names an error, without its classes. A closed session is only the consequence of an error,
+    and may be printed before it."""
     errors = [said["what"] for line in lines if (said := _SAID.search(line)) is not None]
     causes = [error for error in errors if _CONSEQUENCE not in error]
-    return next(iter(causes or errors or lines[-1:]), "it said nothing")
+    return next(iter(causes or errors or lines[-1:]), "it printed nothing")

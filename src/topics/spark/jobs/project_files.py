@@ -1,8 +1,8 @@
 """The files of a new declarative project, as text. They belong to the user: nothing here reads them again.
 
-The layers are views over topics and their results go to topics, so there are no tables, and nothing but the checkpoints
-has to outlive a run. The watermark is set where the topic is read: Spark resolves it at once, when it does not know the
-pipeline's views yet.
+The layers are views over topics, and their results go to topics: there are no tables, and only the checkpoints have to
+outlive a run. The watermark is set where the topic is read, because Spark resolves it before it knows the pipeline's
+views.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def bronze() -> DataFrame:
         .load()
         # The record's own time; for a field use try_cast(get_json_object(data, '$.at') AS timestamp).
         .selectExpr("seq", "ts AS at", "tag", "data")
-        # Has to stand here: a view of the pipeline takes no watermark.
+        # The watermark must be set here: a view of the pipeline cannot have one.
         .withWatermark("at", "1 minute")
     )
 '''

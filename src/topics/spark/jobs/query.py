@@ -1,6 +1,6 @@
 """`query`: SQL over topics and archives.
 
-The result is passed on row by row, because it may be larger than memory. A topic's losses are reported beside the rows.
+The result is passed on row by row, because it may be larger than memory. Losses of the topics are reported beside it.
 """
 
 import difflib
@@ -36,13 +36,13 @@ _DAMAGED = re.compile(r"reading file file:(?P<path>\S+?)\.? .*could not verify p
 
 
 class BadQuery(PipelineError):
-    """Spark refused the SQL, or it failed on a row. The message is Spark's own, with the place."""
+    """Spark refused the SQL, or failed on a row. The message is Spark's own and names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """Without `topics`, those of the server that the SQL mentions by their view names. `rows` gets the names of the
-    columns and the rows; the number it returns is how many there were."""
+    """Without `topics`, the query sees those topics of the server whose view names the SQL mentions. `rows` gets the
+    column names and the rows, and returns how many rows there were."""
 
     sql: str
     server: Server | None
@@ -59,7 +59,7 @@ class LostBefore(Struct, frozen=True):
 
 
 class QuerySummary(Struct, frozen=True):
-    """`views` maps the names in SQL to the topics; `losses` are what those topics lost and no query can see."""
+    """`views` maps names in SQL to topics; `losses` is what those topics lost, which no query can see."""
 
     rows: int
     views: dict[str, str]
@@ -67,7 +67,7 @@ class QuerySummary(Struct, frozen=True):
 
 
 def query(spark: SparkSession, spec: QuerySpec, progress: Progress) -> QuerySummary:
-    # PySpark reports what it raises as a line of JSON, too.
+    # PySpark would also log what it raises, as a line of JSON.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     spark = spark.newSession()  # its views are the query's, not the caller's
     views = names_of_views(topics_of(spec))
@@ -98,7 +98,7 @@ def topics_of(spec: QuerySpec) -> list[str]:
 
 
 def require_views(spec: QuerySpec) -> None:
-    """Raises `BadQuery` for a table that is not a view, which Spark would take its time to say. Also raises
+    """Raises `BadQuery` for a table that is not a view, which Spark would take seconds to find. Also raises
     `NotAnArchive`."""
     names: list[str] = []
     if spec.server is not None:
@@ -111,7 +111,7 @@ def require_views(spec: QuerySpec) -> None:
     for unknown in unknown_tables(spec.sql, names):
         near = difflib.get_close_matches(unknown.lower(), names, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the views here: {', '.join(names[:VIEWS_NAMED_MAX]) or 'none'}"
-        raise BadQuery(f"there is no topic or archive that would be the view {unknown}; {hint}")
+        raise BadQuery(f"there is no topic or archive for the view {unknown}; {hint}")
 
 
 def losses_of(server: Server, topics: Iterable[str]) -> list[LostBefore]:

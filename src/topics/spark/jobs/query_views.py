@@ -1,4 +1,4 @@
-"""Topics and archives as views for SQL, and how names of topics become names of views."""
+"""Topics and archives as views for SQL, and how topic names become view names."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ def view_name(topic: str) -> str:
 
 
 def names_of_views(topics: Iterable[str]) -> dict[str, str]:
-    """View names (in lower case: SQL does not tell them apart) to topics. Two topics of one name are refused."""
+    """Maps view names to topics, in lower case because SQL ignores case. Two topics with one view name are refused."""
     views: dict[str, str] = {}
     for topic in topics:
         name = view_name(topic).lower()
@@ -48,19 +48,20 @@ def names_of_views(topics: Iterable[str]) -> dict[str, str]:
 
 
 def mentioned(sql: str, topics: Iterable[str], prefix: str = "") -> list[str]:
-    """The topics whose views the text mentions. Too many do no harm: a view costs nothing until it is read."""
+    """The topics with views that the text mentions. A few too many do no harm: a view costs nothing until it is
+    read."""
     words = {word.lower() for word in _WORD.findall(sql)}
     return [topic for topic in topics if prefix + view_name(topic).lower() in words]
 
 
 def unknown_tables(sql: str, known: Iterable[str]) -> list[str]:
-    """Tables that the text reads from and that are neither a view nor a CTE. Nothing is parsed: only a plain name after
-    JOIN, or after the FROM of a SELECT, counts as a table. Whatever Spark might know is left to Spark."""
+    """Tables that the text reads and that are neither a view nor a CTE. The SQL is not parsed: only a plain name after
+    JOIN, or after the FROM of a SELECT, counts as a table. Anything Spark might know is left to Spark."""
     text = _NO_CODE.sub(" ", sql)
     names = {name.lower() for name in known} | {found[1].lower() for found in _NAMED_QUERY.finditer(text)}
     tokens = _TOKEN.findall(text)
     words = [token.lower() for token in tokens]
-    selects = [False]  # of each open parenthesis: whether a SELECT is in it
+    selects = [False]  # for each open parenthesis: whether there is a SELECT in it
     unknown: list[str] = []
     for at, word in enumerate(words):
         match word:
@@ -79,7 +80,8 @@ def unknown_tables(sql: str, known: Iterable[str]) -> list[str]:
 
 
 def add_archive_views(spark: SparkSession, root: str, sql: str) -> dict[str, str]:
-    """`archive` is all of it, `archive_shop_orders` one topic. Raises `NotAnArchive`, `ArchiveDiffers`."""
+    """Adds the view `archive` of the whole archive, and one such as `archive_shop_orders` for each topic. Raises
+    `NotAnArchive`, `ArchiveDiffers`."""
     state = table.load(root)
     views = {"archive": root}
     read_files(spark, root, state.files, state.columns).selectExpr("*", PARSED).createOrReplaceTempView("archive")
@@ -106,8 +108,8 @@ def add_topic_view(spark: SparkSession, server: Server, name: str, topic: str) -
 
 
 def add_view(spark: SparkSession, name: str, options: Mapping[str, str], schema: str | None = None) -> None:
-    """The records, with `v`: the payload as a VARIANT, so that `v:order.total::double` reaches a field. The columns of
-    the topic's own schema follow."""
+    """Adds a view of the records. Its column `v` is the payload as a VARIANT, so that `v:order.total::double` reaches a
+    field; the columns of the topic's own schema follow."""
     source = spark.read.format("topics")
     if schema is None:
         frame = source.options(**options, schema="topics").load().where("kind = 'record'")

@@ -1,12 +1,13 @@
-"""`replay`: records of an archive into a topic, in their order, each at most once.
+"""`replay`: appends records of an archive to a topic, in their order, each at most once.
 
-A replayed record says where it comes from in its `meta`: archive, topic, seq and time. So the target itself says what
-it has already: a job that was killed, is run again, or overlaps another one's range appends only what is missing. There
-is one writer, because a topic has one order; while a request is on its way, the next one is made. What it holds in
-memory is bounded by rows and bytes, however large the files are. Spark finds out what is there already.
+A replayed record's `meta` says where it comes from: archive, topic, seq and time. So the target itself says what it has
+already: a job that was killed, runs again, or overlaps another one's range appends only what is missing. There is one
+writer, because a topic has one order; while one request is under way, the next one is built (`replay_parts`). Memory is
+bounded by rows and bytes, however large the files are. Spark finds out what is there.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,14 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Raw, Struct, json
+from msgspec import Struct, json
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from xxhash import xxh3_128_hexdigest
 
-from topics import limits
-from topics.client.calls import NewRecord
 from topics.client.sync_client import Client
 from topics.clock import Clock, SystemClock
 from topics.errors import TopicNotFound
@@ -34,20 +33,19 @@ from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.jobs.known_writes import Written, append_missing
 from topics.spark.jobs.progress import Progress, Silent
+from topics.spark.jobs.replay_parts import ARCHIVE, SEQ, TOPIC, Parts, body_of
 from topics.spark.options import Server
-from topics.spark.writer import record_size_bytes
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
 
-ARCHIVE, TOPIC, SEQ, TS = "replay_archive", "replay_topic", "replay_seq", "replay_ts"
 LOOK_SEQS = 1_000_000
-"""Seqs of which it is asked at once whether they are there already: eight megabytes on the driver."""
-ORIGIN = frozenset((ARCHIVE, TOPIC, SEQ, TS))
+"""How many seqs of the target the driver looks up at once: eight megabytes."""
+SENT_MAX = 2
+"""Parts on their way: one at the server, and one that is ready when it has answered."""
 
 
 class ReplayInUse(PipelineError):
-    """Another replay of the same topic into the same target is running, and the two would mix. Wait for it, or stop
-    it."""
+    """Another replay of the topic into the same target is running, and the two would mix. Wait for it, or stop it."""
 
     def __init__(self, topic: str, into: str, holder: str) -> None:
         by = f" by process {holder}" if holder else ""
@@ -56,8 +54,8 @@ class ReplayInUse(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """`topic` may be left out when the archive has one. Seqs are inclusive; times are ms, the end exclusive. `speed`:
-    how many times faster than it happened; None means as fast as possible."""
+    """`topic` may be left out if the archive has only one. Seqs are inclusive; times are in ms, and `to_ts` is
+    exclusive. `speed`: how many times faster than in real life; None is as fast as possible."""
 
     directory: str
     server: Server
@@ -77,10 +75,10 @@ class ReplaySummary(Struct, frozen=True):
     into: str
     selected: int
     present: int
-    """Of the selected, those the target had already."""
+    """How many of the selected records the target had already."""
     appended: int
     first_seq: int | None
-    """Where the appended begin in the target."""
+    """The first seq of the appended records in the target."""
     last_seq: int | None
     elapsed_ms: int
 
@@ -115,7 +113,7 @@ def check_spec(spec: ReplaySpec) -> tuple[ArchiveState, str]:
     if spec.speed is not None and spec.speed <= 0:
         raise InvalidOption("speed", "must be greater than 0; leave it out for as fast as it goes")
     if spec.from_seq < 1:
-        raise InvalidOption("from_seq", f"is the first seq to replay, and seqs begin at 1; {spec.from_seq} is none")
+        raise InvalidOption("from_seq", f"is the first seq to replay; seqs begin at 1, so {spec.from_seq} is not one")
     if spec.to_seq is not None and spec.to_seq < spec.from_seq:
         raise InvalidOption("to_seq", "is before from_seq")
     if spec.from_ts is not None and spec.to_ts is not None and spec.to_ts <= spec.from_ts:
@@ -155,11 +153,11 @@ class _Run:
         self._selected = 0
         self._appended = 0
         self._looked_seq = 0
-        """The head of the target when it was looked at for what it has."""
+        """The head of the target when its content was read."""
         self._first_seq: int | None = None
         self._last_seq: int | None = None
         self._began: tuple[int, int] | None = None
-        self._sent: Future[Written] | None = None
+        self._sent: deque[Future[Written]] = deque()
 
     def run(self) -> ReplaySummary:
         began_ns = self._clock.monotonic_ns()
@@ -167,13 +165,15 @@ class _Run:
         self._progress.begin("replaying", sum(self._span(file) for file in files), unit="seqs")
         with self._spec.server.client() as client, ThreadPoolExecutor(1, "replay") as sender:
             present = _Present(self._present(client))
-            chunk = _Chunk(self._spec.speed is not None)
+            parts = Parts(self._spec.speed is not None)
             for file in files:
-                for row in self._missing(file, present):
-                    if (part := chunk.add(row)) is not None:
+                for rows in self._missing(file, present):
+                    for part in parts.add(rows):
                         self._append(client, sender, part)
-            self._append(client, sender, chunk.rest())
-            self._take_written()
+            for part in parts.rest():
+                self._append(client, sender, part)
+            while self._sent:
+                self._take_written()
         self._progress.end()
         return ReplaySummary(
             self._spec.directory,
@@ -197,7 +197,7 @@ class _Run:
         ]
 
     def _span(self, file: ArchivedFile) -> int:
-        """Its seqs that are asked for."""
+        """How many of the file's seqs are asked for."""
         spec = self._spec
         last = file.last_seq if spec.to_seq is None else min(file.last_seq, spec.to_seq)
         return last - max(file.first_seq, spec.from_seq) + 1
@@ -217,10 +217,10 @@ class _Run:
         target = self._spark.read.format("topics").options(**options).load()
         mine = (F.col("meta")[ARCHIVE] == self._state.archive_id) & (F.col("meta")[TOPIC] == self._topic)
         found = target.where(mine).select(F.col("meta")[SEQ].cast("bigint").alias("seq")).distinct()
-        # Read once: whatever is appended from now on is ours.
+        # Read once: only this job appends from now on.
         return found.localCheckpoint()
 
-    def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator["_Row"]:
+    def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator[pa.RecordBatch]:
         """The selected rows of a file that the target does not have."""
         spec = self._spec
         path = require_file(spec.directory, file)
@@ -233,13 +233,15 @@ class _Run:
             wanted = self._wanted(batch)
             self._selected += wanted.num_rows
             if wanted.num_rows:
-                yield from self._rows(wanted.filter(pa.array(~present.among(wanted.column("seq").to_numpy()))))
+                missing = wanted.filter(pa.array(~present.among(wanted.column("seq").to_numpy())))
+                if missing.num_rows:
+                    yield missing
             self._progress.advance(last - at)
             at = last
         self._progress.advance(end - at)
         is_whole = file.first_seq >= spec.from_seq and (spec.to_seq is None or file.last_seq <= spec.to_seq)
         if is_whole and found != file.count:
-            raise ArchiveDiffers(path, f"{found} records where {file.count} are due")
+            raise ArchiveDiffers(path, f"{found} records, expected {file.count}")
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec
@@ -253,36 +255,26 @@ class _Run:
             batch = batch.filter(pc.equal(batch.column("tag"), spec.tag))
         return batch
 
-    def _rows(self, batch: pa.RecordBatch) -> Iterator["_Row"]:
-        """The records with their origin. A record that was replayed before keeps only the newest one. Hot: about 1 µs a
-        row, where a record has no `meta` of its own."""
-        own = {ARCHIVE: self._state.archive_id, TOPIC: self._topic}
-        only_own = b'%b,"replay_seq":"%%d","replay_ts":"%%d"}' % json.encode(own)[:-1].replace(b"%", b"%%")
-        columns = (batch.column(name).to_pylist() for name in ("seq", "ts", "node", "tag", "meta"))
-        texts = batch.column("data").cast(pa.binary()).to_pylist()
-        for seq, ts, node, tag, pairs, data in zip(*columns, texts, strict=True):
-            meta: Raw | dict[str, str] = Raw(only_own % (seq, ts))
-            if pairs:
-                kept = {name: value for name, value in pairs if name not in ORIGIN}
-                meta = kept | own | {SEQ: str(seq), TS: str(ts)}
-            yield seq, ts, NewRecord(Raw(data), tag, node, meta)
-
-    def _append(self, client: Client, sender: ThreadPoolExecutor, part: list["_Row"]) -> None:
-        """Sends it when the part before is written; returns without waiting for this one."""
-        if not part:
-            return
+    def _append(self, client: Client, sender: ThreadPoolExecutor, rows: pa.RecordBatch) -> None:
+        """Returns without waiting for it: while it is sent, the next part is built."""
         # A request of a killed job may still be on its way: the same part has the same key.
-        origin = json.encode((self._topic, [seq for seq, _, _ in part]))
+        origin = json.encode((self._topic, rows.column("seq").to_pylist()))
         key = f"replay/{self._state.archive_id}/{xxh3_128_hexdigest(origin)}"
-        body = json.encode([record for _, _, record in part])
-        self._take_written()
-        self._wait_for(part[0][1])
-        self._sent = sender.submit(append_missing, client, self._spec.into, body, len(part), key, self._looked_seq)
+        body = body_of(rows, self._state.archive_id, self._topic)
+        self._wait_for(rows.column("ts")[0].as_py())
+        if len(self._sent) == SENT_MAX:
+            self._take_written()
+        before = self._sent[-1] if self._sent else None
+        self._sent.append(sender.submit(self._send, before, client, body, rows.num_rows, key))
+
+    def _send(self, before: Future[Written] | None, client: Client, body: bytes, count: int, key: str) -> Written:
+        """After the part before; nothing comes behind one that failed."""
+        if before is not None:
+            before.result()
+        return append_missing(client, self._spec.into, body, count, key, self._looked_seq)
 
     def _take_written(self) -> None:
-        if self._sent is None:
-            return
-        written, self._sent = self._sent.result(), None
+        written = self._sent.popleft().result()
         self._appended += written.added
         self._first_seq = self._first_seq or written.first_seq
         self._last_seq = written.last_seq or self._last_seq
@@ -298,39 +290,8 @@ class _Run:
             self._pause_s((due_ms - now_ms) / 1000)
 
 
-_Row = tuple[int, int, NewRecord]
-"""Seq and time in the archive, and the record to append."""
-
-
-class _Chunk:
-    """Gathers what fits into one write; with a speed, what happened at one time."""
-
-    def __init__(self, timed: bool) -> None:
-        self._timed = timed
-        self._rows: list[_Row] = []
-        self._size_bytes = 0
-
-    def add(self, row: _Row) -> list[_Row] | None:
-        """What is to be written before this row."""
-        size_bytes = record_size_bytes(row[2])
-        rows = self._rows
-        is_full = rows and (
-            len(rows) >= limits.SPARK_CHUNK_RECORDS
-            or self._size_bytes + size_bytes > limits.SPARK_CHUNK_BYTES
-            or (self._timed and row[1] > rows[0][1])
-        )
-        part = self.rest() if is_full else None
-        self._rows.append(row)
-        self._size_bytes += size_bytes
-        return part
-
-    def rest(self) -> list[_Row]:
-        rows, self._rows, self._size_bytes = self._rows, [], 0
-        return rows
-
-
 class _Present:
-    """Which seqs the target has, asked for by `LOOK_SEQS`."""
+    """Which seqs the target has, looked up `LOOK_SEQS` at a time."""
 
     def __init__(self, found: DataFrame | None) -> None:
         self._found = found
@@ -338,7 +299,7 @@ class _Present:
         self._seqs: NDArray[np.int64] = np.empty(0, np.int64)
 
     def among(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """`seqs` ascend, within a call and from call to call."""
+        """Whether the target has each of `seqs`, which must ascend within a call and from call to call."""
         if self._found is None:
             return np.zeros(len(seqs), bool)
         if seqs[-1] > self._to_seq:

@@ -1,7 +1,7 @@
-"""What jobs that run by themselves tell of their runs: events in the topic `topics:pipelines`.
+"""Reports of jobs that run by themselves, as records in the topic `topics:pipelines`.
 
-The console's page and `topics pipeline status` read them; nothing of Spark is needed for either. An idle job tells of
-itself once a minute, so that what others told before is not pushed out of the topic.
+The console and `topics pipeline status` read them, without Spark. An idle job reports only once a minute, so that it
+does not push the reports of others out of the topic.
 """
 
 import threading
@@ -21,7 +21,7 @@ DIFF_RECORDS = 1000
 
 
 class Account(Struct, frozen=True):
-    """Of a topic, up to `head`: `read + deleted + lost = head`, or something is wrong."""
+    """What an audit counted in a topic up to `head`. If `read + deleted + lost` is not `head`, something is wrong."""
 
     topic: str
     read: int
@@ -31,8 +31,8 @@ class Account(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event. `pipeline` is the user's name for it, `job` the kind. `wait_ms`: how long until the next run begins.
-    `lag`: records that waited when the run ended, where that is known."""
+    """The report of a run. `pipeline` is the user's name for it, `job` the kind. `wait_ms`: how long until the next run
+    begins. `lag`: records that waited when the run ended, if known."""
 
     pipeline: str
     job: str
@@ -48,7 +48,7 @@ class Report(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TopicReports:
-    """Reports as events. Audits are told a topic each, under `audit`, as the console shows them."""
+    """Writes reports to the topic. An audit adds one for each topic, under `audit`, as the console shows them."""
 
     def __init__(self, server: Server, say: Callable[[str], None]) -> None:
         self._client = server.client()
@@ -56,14 +56,14 @@ class TopicReports:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Makes the topic, bounded, if it is not there. Raises what the server says."""
+        """Creates the topic, with a cap, if it does not exist. Raises the server's refusals."""
         try:
             self._client.topic(REPORTS)
         except TopicNotFound:
             self._client.create(REPORTS, cap_records=PIPELINE_REPORTS_MAX)
 
     def tell(self, report: Report) -> None:
-        """A report that cannot be sent is said to be lost: the work itself is done."""
+        """Sends a report. If that fails it only says so: the work itself is done."""
         events: list[dict[str, Any]] = [json.decode(json.encode(report))]
         if report.job == "audit":
             events += [events[0] | {"audit": json.decode(json.encode(account))} for account in report.topics]
@@ -80,7 +80,7 @@ class TopicReports:
 
 
 def told(client: Client) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every report there is, oldest first, and when it was told."""
+    """Every report in the topic and its time, oldest first."""
     try:
         head = client.topic(REPORTS).head_seq
     except TopicNotFound:

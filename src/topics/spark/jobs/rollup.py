@@ -1,8 +1,9 @@
 """`rollup`: event-time windows over a topic, into another topic or a directory, each result once.
 
-A streaming query with Spark's own state and watermark. Its checkpoint says how far it read and what is still open; the
-sink (`rollup_sinks`) recognizes a repeated batch. Late records are counted by reading the batch again, and only if
-Spark says it dropped something: Spark's own number counts groups, not records.
+A roll-up is a streaming query with Spark's own state and watermark, over a source that sums up what it reads
+(`rollup_source`). Its checkpoint says how far it has read and which windows are open; the sink (`rollup_sinks`)
+recognises a repeated batch. To count late records it reads the batch again, but only if Spark says that it dropped
+something: Spark counts groups, not records.
 """
 
 import os
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from topics.spark.jobs.progress import Progress
 from topics.spark.jobs.rollup_checkpoint import LateRecords, Place, alone, check_checkpoint, read_place, write_place
-from topics.spark.jobs.rollup_frames import SOURCE, aggregated_paths, events, results, stream_options
+from topics.spark.jobs.rollup_frames import aggregated_paths, events, results, stream
 from topics.spark.jobs.rollup_sinks import DirectorySink, TopicSink
 from topics.spark.jobs.rollup_spec import Emit, IntoTopic, RollupSpec, check
 
@@ -29,9 +30,10 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class RollupSummary(Struct, frozen=True):
-    """Of this run. `late` records came after their window was closed and are in no result; `without_time` have none
-    that could be read; `not_numbers` are values an aggregate had to leave out. `open_groups` and `watermark` are of the
-    roll-up; None if a run found nothing new and the one before it was killed before it noted them."""
+    """What this run did. `late` records came after their window was closed, so no result has them; `without_time` have
+    no readable time; `not_numbers` are values that an aggregate had to leave out. `open_groups` and `watermark`
+    describe the whole roll-up; they are None if this run found nothing new and the one before was killed before it
+    noted them."""
 
     topic: str
     into: str
@@ -46,7 +48,7 @@ class RollupSummary(Struct, frozen=True):
 
 
 def rollup(spark: SparkSession, spec: RollupSpec, progress: Progress) -> RollupSummary:
-    """Runs until everything there is now has been read, or, with `follow`, until it is stopped."""
+    """Runs until it has read everything there is now, or, with `follow`, until it is stopped."""
     check(spec)
     with alone(spec.checkpoint):
         check_checkpoint(spec)
@@ -97,8 +99,7 @@ class _Run:
 
     def _start(self) -> StreamingQuery:
         spec = self._spec
-        options = stream_options(self._spark, spec)
-        rows = self._spark.readStream.format("topics").schema(SOURCE).options(**options).load()
+        rows = stream(self._spark, spec)
         trigger: dict[str, Any] = {"processingTime": "1 second"} if spec.follow else {"availableNow": True}
         writer = (
             results(events(rows, spec), spec)
@@ -107,8 +108,8 @@ class _Run:
             .option("checkpointLocation", self._checkpoint)
             .trigger(**trigger)
         )
-        # The state has a file for each of them in every batch, and Spark's default of 200 suits hundreds of cores. A
-        # checkpoint keeps the number it began with, and the query takes its settings when it starts.
+        # The state has a file for each partition in every batch, and Spark's default of 200 suits hundreds of cores. A
+        # checkpoint keeps the number it began with; the query reads the setting when it starts.
         before = self._spark.conf.get(SHUFFLE_PARTITIONS) or ""
         self._spark.conf.set(SHUFFLE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
         try:
@@ -123,8 +124,8 @@ class _Run:
             self._reported = report["batchId"]
             seen = (report["observedMetrics"] or {}).get("input")
             if seen is None:
-                continue  # an idle moment of a query that follows, not a batch
-            self._counts["records"] += seen.records
+                continue  # with `follow`, Spark reports idle moments, too
+            self._counts["records"] += seen.records or 0
             self._counts["without_time"] += seen.without_time
             self._counts["lost_seqs"] += seen.lost_seqs or 0
             self._counts["not_numbers"] += sum(
@@ -137,7 +138,7 @@ class _Run:
             )
             if any(state["numRowsDroppedByWatermark"] for state in report["stateOperators"]):
                 self._counts["late"] += self._late.count(report)
-            self._progress.advance(seen.records, _lag(report, self._spec.topic))
+            self._progress.advance(seen.records or 0, _lag(report, self._spec.topic))
 
 
 def _lag(report: Any, topic: str) -> int | None:
@@ -151,11 +152,11 @@ def _lag(report: Any, topic: str) -> int | None:
 
 
 def start_query(writer: DataStreamWriter) -> StreamingQuery:
-    """Starts one after the other; returns when the query has its source, or has failed.
+    """Starts a query, one at a time in this process; returns when its source is up, or has failed.
 
-    A source in Python is a process of its own, and Spark gives it ten seconds, fixed, from its start to its first word.
-    It needs one second of a core; several at once, or a busy machine, take all of the ten, and each that misses them is
-    a failed run that makes the next ones more likely to fail.
+    Spark runs a Python source as a separate process and allows it a fixed ten seconds to answer. Starting it takes one
+    second of a core, but several at once, or a busy machine, may need more than ten. Each start that is too late is a
+    failed run, which makes the next ones more likely to fail.
     """
     with _starting:
         query = writer.start()

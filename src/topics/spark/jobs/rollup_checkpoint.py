@@ -1,8 +1,8 @@
-"""What the checkpoint of a roll-up says besides Spark's own: whose it is, who is using it, and how far it got.
+"""What a roll-up notes beside Spark's own checkpoint: its options, who is using it, and how far it got.
 
-Spark reports with every batch which groups are open and up to when windows are closed, so a run without a batch has
-nothing to go by. It is therefore noted beside the query's checkpoint, together with the batch it belongs to. A killed
-run leaves an older note, which is then ignored.
+Spark reports only with a batch which groups are open and up to when windows are closed, so a run without a batch would
+not know. The last report is therefore noted together with its batch. A killed run leaves an older note, which is
+ignored.
 """
 
 import os
@@ -22,18 +22,18 @@ from topics.spark.offsets import from_json
 from topics.storage.errors import DirectoryInUse
 from topics.storage.fs import RealDisk
 
-SPEC_FILE = "rollup.json"  # what it was made for
+SPEC_FILE = "rollup.json"  # the options of the roll-up
 LOCK_FILE = "LOCK"
 PLACE_FILE = "place.json"
 
 
 class CheckpointOfAnother(PipelineError):
-    """The checkpoint was made by a roll-up with other options. Use those options, or another --checkpoint, which begins
+    """The checkpoint belongs to a roll-up with other options. Use those options, or another --checkpoint, which begins
     at the start of the topic."""
 
     def __init__(self, path: str, field: str, before: object, now: object) -> None:
         super().__init__(f"the checkpoint {path} belongs to a roll-up with {field} {before!r}, not {now!r}; "
-                         "use another --checkpoint to begin anew")  # fmt: skip
+                         "use another --checkpoint to start over")  # fmt: skip
 
 
 class CheckpointInUse(PipelineError):
@@ -46,7 +46,7 @@ class CheckpointInUse(PipelineError):
 
 @contextmanager
 def alone(checkpoint: str) -> Iterator[None]:
-    """One run at a time: two would write the same batches."""
+    """Holds the checkpoint for one run: two at a time would write the same batches."""
     disk = RealDisk()
     disk.make_dir(checkpoint)
     try:
@@ -76,7 +76,7 @@ def check_checkpoint(spec: RollupSpec) -> None:
 
 
 class Place(Struct, frozen=True):
-    """After batch `batch`, -1 before the first. None: not known."""
+    """The state after batch `batch`, which is -1 before the first; None where it is not known."""
 
     batch: int
     open_groups: int | None
@@ -111,10 +111,10 @@ def _last_batch(query_directory: str) -> int:
 
 
 class LateRecords:
-    """How many records of a batch came after the window they belong to was closed.
+    """Counts the records of a batch that came after their window was closed.
 
     Spark drops them, and counts groups instead of records. But a batch is a range of seqs that reads the same every
-    time, and the checkpoint has the watermark that was applied to it: that of the batch before.
+    time, and the checkpoint has the watermark that applied to it: that of the batch before.
     """
 
     def __init__(self, spark: SparkSession, spec: RollupSpec, checkpoint: str) -> None:
@@ -123,7 +123,8 @@ class LateRecords:
         self._checkpoint = checkpoint
 
     def count(self, report: Any) -> int:
-        """Of the batch in this progress report. With sliding windows: the records that missed at least one."""
+        """The late records of the batch in this progress report; with sliding windows, those that missed at least
+        one."""
         spec, topic = self._spec, self._spec.topic
         source = report["sources"][0]
         last = from_json(msgspec.json.decode(source["endOffset"]))[topic].seq

@@ -1,20 +1,21 @@
-"""Where the results of a roll-up go, each once. A sink gets a batch whole, and gets it again after a crash.
+"""Writes each result of a roll-up once. A sink gets whole batches, and gets a batch again after a crash.
 
-Into a topic: the query is a producer that numbers its results, and results of a batch are in a fixed order. So when a
-batch is repeated, what arrived the first time is left out, however long ago that was. Every result names its query and
-batch in `meta`. One task writes them, chunk after chunk: the driver, which would have to hold them all, gets a count.
+Into a topic: the query is a producer that numbers its results, and the results of a batch have a fixed order. So when a
+batch is repeated, the server leaves out what arrived the first time, however long ago. The `meta` of every result names
+its query and batch. One task writes them, chunk after chunk, so the driver need not hold them and gets only a count.
 
-Into a directory: a batch is a directory of its own, and replaces itself.
+Into a directory: every batch has its own subdirectory, and a repeated batch replaces it.
 """
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 import pyspark.sql.functions as sf
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 
 from topics import limits
 from topics.model.producer import Producer
@@ -33,11 +34,11 @@ class DirectoryOfAnother(PipelineError):
     """The directory holds something other than the results of this roll-up. Name another one."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is not empty and not of this roll-up; name another directory", path=path)
+        super().__init__(f"{path} has other files than the results of this roll-up; name another directory", path=path)
 
 
 def query_id(checkpoint: str) -> str:
-    """Of the streaming query this checkpoint belongs to. Spark has written it by the time there is a batch."""
+    """The id of the checkpoint's streaming query, which Spark writes before the first batch."""
     with open(os.path.join(checkpoint, "metadata"), "rb") as file:
         return str(msgspec.json.decode(file.read())["id"])
 
@@ -63,7 +64,7 @@ class TopicSink:
 
 @dataclass(frozen=True, slots=True)
 class _TopicWrite:
-    """Writes the results of a batch. It is sent to the task."""
+    """Writes the results of a batch, in a task."""
 
     server: Server
     topic: str
@@ -100,20 +101,20 @@ class DirectorySink:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         self._claim()
-        kept = frame.persist()
-        try:
-            count = kept.count()
-            if count:
-                target = os.path.join(self._path, f"batch={batch:06d}")
-                kept.repartition(1).sortWithinPartitions(*kept.columns[:2]).write.parquet(
-                    target, mode="overwrite", compression="zstd"
-                )
-            self.results += count
-        finally:
-            kept.unpersist()
+        seen = Observation("results")
+        target = os.path.join(self._path, f"batch={batch:06d}")
+        # One job, which counts what it writes: another one would look into the state again.
+        counted = (
+            frame.repartition(1).sortWithinPartitions(*frame.columns[:2]).observe(seen, sf.count("*").alias("count"))
+        )
+        counted.write.parquet(target, mode="overwrite", compression="zstd")
+        if not seen.get["count"]:
+            shutil.rmtree(target)
+        self.results += seen.get["count"]
 
     def _claim(self) -> None:
-        """Each query numbers its own batches, so those of another query must not be replaced."""
+        """Takes the directory for this query, so that it cannot replace batches of another one with the same
+        numbers."""
         note = os.path.join(self._path, NOTE)
         query = query_id(self._checkpoint)
         if not os.path.exists(note):

@@ -1,4 +1,4 @@
-"""What a roll-up is asked for, and how it is written on a command line: windows, paths, aggregates."""
+"""What a roll-up is asked to do, and how a command line says it: windows, paths, aggregates."""
 
 import re
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ class Function(StrEnum):
 
 
 class Emit(StrEnum):
-    """`closed`: a window's result once, when nothing can change it any more. `changed`: every batch writes the newest
-    result of each window it changed; for each tag, the latest record wins."""
+    """`closed` writes a window's result once, when nothing can change it any more. `changed` writes with every batch
+    the new result of each window that changed; for each tag, the latest record wins."""
 
     CLOSED = "closed"
     CHANGED = "changed"
@@ -51,7 +51,7 @@ class IntoTopic:
 
 @dataclass(frozen=True, slots=True)
 class IntoDirectory:
-    """Parquet, one directory a batch."""
+    """Parquet files, a directory for each batch."""
 
     path: str
 
@@ -76,7 +76,7 @@ class RollupSpec:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What must stay the same for a checkpoint to be used: its state depends on it."""
+        """The options that must stay the same for a checkpoint, because its state depends on them."""
         return {
             "topic": self.topic,
             "into": self.into.topic if isinstance(self.into, IntoTopic) else self.into.path,
@@ -91,7 +91,7 @@ class RollupSpec:
 
 
 def duration_ms(text: str, option: str) -> int:
-    """`30s`, or as Spark has it: `30 seconds`."""
+    """Milliseconds of `30s`, or, as in Spark, `30 seconds`."""
     found = _DURATION.fullmatch(text.strip())
     unit = found["unit"].lower() if found is not None else ""
     unit = _WORDS.get(unit.removesuffix("s"), unit)
@@ -101,12 +101,12 @@ def duration_ms(text: str, option: str) -> int:
 
 
 def field_name(path: str) -> str:
-    """`$.order.total` is `order_total` in the results."""
+    """The path's name in the results: `order_total` for `$.order.total`."""
     return re.sub(r"[^A-Za-z0-9]+", "_", path.removeprefix("$")).strip("_")
 
 
 def aggregates_of(text: str) -> tuple[Aggregate, ...]:
-    """`count,sum:PATH,avg:PATH,min:PATH,max:PATH,p95:PATH`."""
+    """Parses `count,sum:PATH,avg:PATH,min:PATH,max:PATH,p95:PATH`."""
     found: list[Aggregate] = []
     for part in text.split(","):
         word, colon, path = part.strip().partition(":")
@@ -122,7 +122,7 @@ def aggregates_of(text: str) -> tuple[Aggregate, ...]:
             found.append(Aggregate(f"{word}_{field_name(inside)}", Function(word), inside))
         else:
             raise InvalidOption(
-                "agg", f"{part.strip()!r} is none of count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH"
+                "agg", f"{part.strip()!r} is not one of count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH"
             )
     return tuple(found)
 
@@ -130,9 +130,9 @@ def aggregates_of(text: str) -> tuple[Aggregate, ...]:
 def check(spec: RollupSpec) -> None:
     """Refuses what it can before Spark starts, except for the topics themselves."""
     if spec.window_ms <= 0:
-        raise InvalidOption("window", "must be longer than nothing")
+        raise InvalidOption("window", "must be longer than 0")
     if spec.slide_ms is not None and not 0 < spec.slide_ms <= spec.window_ms:
-        raise InvalidOption("slide", "must be longer than nothing, and at most a window")
+        raise InvalidOption("slide", "must be longer than 0, and at most a window")
     names = [*map(field_name, spec.by), *(aggregate.name for aggregate in spec.aggregates)]
     for name in names:
         if names.count(name) > 1 or name in {"window_start", "window_end"}:

@@ -1,8 +1,8 @@
 """Files as rows of JSON text with their numbers: JSON Lines, CSV and Parquet, one file at a time.
 
-Spark cuts a file into consecutive pieces. A first pass counts the rows of each piece; that gives every row its number,
-and the content its name, without moving a row. The name is a position-weighted sum of hashes of the rows: it does not
-depend on how the file was cut, compressed or called.
+Spark cuts a file into consecutive pieces. A first pass counts the rows of each piece, which gives every row its number
+and the content its name without moving a row. The name is a position-weighted sum of the rows' hashes: it does not
+depend on how the file was cut, compressed or named.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from topics.spark.jobs.spark_messages import message_of
 
 CORRUPT = "_topics_corrupt"
 
-_ROW_BITS = 33  # of monotonically_increasing_id: the rest is the number of the partition
+_ROW_BITS = 33  # of monotonically_increasing_id; the bits above are the number of the partition
 _HASH_BITS = 48  # leaves room for exact sums: 2^48 × 2^33 rows × 2^33 is below 10^36
 
 
@@ -43,7 +43,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy")
 
 
 class FileUnreadable(PipelineError):
-    """A file to import cannot be read in its format. Nothing of it was imported; records from other files stay."""
+    """A file to import cannot be read in its format. None of it was imported; records from other files stay."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}", file=path)
@@ -74,7 +74,7 @@ class NumberedRows:
 
 
 def find_files(paths: Sequence[str], chosen: FileFormat | None) -> tuple[SourceFile, ...]:
-    """The files to read, in order; a directory stands for its files in the order of their names. Without Spark."""
+    """The files to read, in order; a directory stands for its files sorted by name. Needs no Spark."""
     found: list[SourceFile] = []
     for path in paths:
         if "://" not in path and not os.path.exists(path):
@@ -91,7 +91,7 @@ def find_files(paths: Sequence[str], chosen: FileFormat | None) -> tuple[SourceF
 def _files_of(path: str) -> list[str]:
     if "://" in path or not os.path.isdir(path):
         return [path]
-    # A leading dot or underscore marks notes of whoever wrote the directory, as everywhere in Spark.
+    # As everywhere in Spark, a leading dot or underscore marks notes of whoever wrote the directory.
     names = sorted(name for name in os.listdir(path) if not name.startswith((".", "_")))
     return [file for name in names if os.path.isfile(file := os.path.join(path, name))]
 
@@ -104,7 +104,7 @@ def format_of(path: str) -> FileFormat:
         return _EXTENSIONS[extension.lower()]
     except KeyError:
         raise InvalidOption(
-            "format", f"{path} does not say by its name what it is; give --format jsonl, csv or parquet"
+            "format", f"the name of {path} does not say its format; give --format jsonl, csv or parquet"
         ) from None
 
 
@@ -175,7 +175,7 @@ def _csv_lines(spark: SparkSession, file: SourceFile, csv: CsvOptions) -> DataFr
         schema = parse_schema(csv.schema)
         if csv.header and names != schema.names:
             raise FileUnreadable(
-                file.path, f"its header is {', '.join(names)}, and the schema has {', '.join(schema.names)}"
+                file.path, f"its header is {', '.join(names)}, but the schema has {', '.join(schema.names)}"
             )
     elif names:
         schema = StructType([StructField(name, StringType()) for name in names])
@@ -195,7 +195,7 @@ def parse_schema(text: str) -> StructType:
     try:
         schema = StructType.fromDDL(text)
     except PySparkException as error:
-        raise InvalidOption("schema", f"{text!r} is no list of columns such as id INT, name STRING: "
+        raise InvalidOption("schema", f"{text!r} is not a list of columns such as id INT, name STRING: "
                             f"{message_of(error)}") from None  # fmt: skip
     assert isinstance(schema, StructType)
     return schema

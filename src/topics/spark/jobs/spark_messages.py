@@ -1,4 +1,4 @@
-"""Spark's actual message, found among query plans and the stack frames of two languages."""
+"""Finds Spark's actual message among query plans and the stack frames of two languages."""
 
 import re
 
@@ -12,20 +12,20 @@ _QUERY = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with except
 
 
 def message_of(error: Exception) -> str:
-    """What is wrong and where; neither the plan nor a stack."""
+    """What is wrong and where, without plans and stacks."""
     text = str(error).strip()
     raised = _RAISED.findall(text)
     if raised:
-        # Python said it, and Spark put both stacks around it. The message of an error of ours needs no class.
+        # Python raised it, and Spark put both stacks around it. Our own errors need no class before the message.
         said = str(raised[-1]).strip()
         return said.partition(": ")[2] if said.startswith("topics.") and ": " in said else said
     if isinstance(error, Py4JJavaError):
-        # A task failed; the last cause listed is what went wrong first.
+        # A task failed; the last cause listed is the first one.
         found = _CAUSE.findall(text)
         return str(found[-1]).strip() if found else text.partition("\n")[0]
     if isinstance(error, AnalysisException):
-        # The plan follows behind the first line that ends so.
+        # Spark appends the plan after a line that ends in a semicolon.
         text = text.partition(";\n")[0]
-    # Of a query, its offsets and plan follow.
+    # A streaming query appends its offsets and plan.
     text = _QUERY.sub("", text.partition("\n=== Streaming Query ===")[0])
     return text.partition("JVM stacktrace")[0].strip() or type(error).__name__

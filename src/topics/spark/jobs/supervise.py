@@ -1,7 +1,7 @@
-"""Jobs that run by themselves: each in a thread of its own, again and again, and each run reported.
+"""Runs jobs again and again, each in its own thread, and reports each run.
 
-A job that fails is tried again, later each time, and no other job is touched by it. Jobs that write to one archive take
-turns. Asked to stop, jobs finish the run they are at.
+A job that fails is tried again after a growing wait, and does not affect the others. Jobs that write to one archive
+take turns. When asked to stop, jobs finish their current run.
 """
 
 import threading
@@ -22,14 +22,14 @@ from topics.spark.jobs.spark_messages import message_of
 BACK_OFF_S, BACK_OFF_S_MAX = 1.0, 300.0
 ERROR_CHARS_MAX = 2000
 STARTED_TOLD_S = 5.0
-"""A run that is over before that tells only what came of it."""
+"""A run that ends before this reports only its outcome."""
 IDLE_TOLD_MS = 60_000
-"""A job that finds nothing new, run after run, tells of it this often."""
+"""How often a job reports that it keeps finding nothing new."""
 
 
 class Outcome(Struct, frozen=True):
-    """What a run did. `lag`: records that waited when it ended, where that is known. `wrong`: what it found to be
-    wrong, as an audit does. The run is a failed one, but trying again at once would find the same."""
+    """What a run did. `lag`: records that waited when it ended, if known. `wrong`: what it found to be wrong, as an
+    audit does; then the run has failed, but trying again at once would find the same."""
 
     rows: int
     lag: int | None = None
@@ -39,8 +39,8 @@ class Outcome(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """`job` is the kind, `name` the user's own. `run` is one run, and what it raises is that run's failure. `turn` is
-    held meanwhile: jobs with the same one never run at once."""
+    """`job` is the kind, `name` the user's own. `run` makes one run; if it raises, the run has failed. Jobs with the
+    same `turn` never run at the same time."""
 
     name: str
     job: str
@@ -55,16 +55,16 @@ Tell = Callable[[Report], None]
 def supervise(
     jobs: Sequence[Supervised], tell: Tell, stop: threading.Event, *, once: bool = False, clock: Clock | None = None
 ) -> dict[str, int]:
-    """Until `stop` is set and the jobs have finished what they are at, or, `once`, each has run once. Of each job the
-    runs that failed in a row at the end."""
+    """Runs the jobs until `stop` is set and their current runs have ended, or each once if `once`. Returns how many
+    runs of each job failed in a row at the end."""
     runners = [_Runner(job, tell, stop, once, clock or SystemClock()) for job in jobs]
-    # Daemons: whoever is asked a second time to stop ends without them.
+    # Daemons, so that a second Ctrl-C ends the process without waiting for them.
     threads = [threading.Thread(target=runner.run, name=runner.job.name, daemon=True) for runner in runners]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():
-            thread.join(0.5)  # so that signals are heard
+            thread.join(0.5)  # returns now and then, so that signals are handled
     return {runner.job.name: runner.failures for runner in runners}
 
 
@@ -78,11 +78,11 @@ class _Runner:
         self._clock = clock
         self._number = 0
         self._idle = False
-        """Whether the run before found nothing new."""
+        """Whether the previous run found nothing new."""
         self._told_ms = 0
         self._telling = threading.Lock()
         self._running = 0
-        """The number of the run that is under way, or 0."""
+        """The number of the current run, or 0."""
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -96,13 +96,13 @@ class _Runner:
         self._report(STOPPED)
 
     def _one_run(self) -> float:
-        """How long to wait for the next one."""
+        """Makes a run and returns how long to wait for the next one."""
         self._number += 1
         began_ns = self._clock.monotonic_ns()
         try:
             with self._told_if_long():
                 outcome = self.job.run()
-        except Exception as error:  # whatever it is, it is this job's, and the report has it
+        except Exception as error:  # whatever it is, it concerns only this job, and the report has it
             self.failures += 1
             self._idle = False
             wait_s: float = min(BACK_OFF_S * 2 ** min(self.failures - 1, 20), BACK_OFF_S_MAX)
@@ -156,4 +156,4 @@ def _text(error: Exception) -> str:
         return error.message
     if isinstance(error, PySparkException | Py4JError):
         return message_of(error)
-    return f"{type(error).__name__}: {error}"  # of the user's own function
+    return f"{type(error).__name__}: {error}"  # raised by the user's own function
