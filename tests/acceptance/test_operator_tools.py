@@ -103,7 +103,7 @@ def test_verify_names_the_file_and_offset_of_a_flipped_byte(stopped: Path, tmp_p
 def test_verify_cannot_check_what_is_not_there(tmp_path: Path) -> None:
     finished = topics("verify", tmp_path / "nowhere")
     assert finished.returncode == 2
-    assert "no data directory" in finished.stderr
+    assert "is not a data directory" in finished.stderr
 
 
 def test_inspect_dumps_every_kind_of_file(stopped: Path) -> None:

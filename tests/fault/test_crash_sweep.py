@@ -17,8 +17,8 @@ from topics.testing.fake_disk import FakeDisk
 
 OPERATIONS = 70
 SEEDS = (0, 1, 7)
-CRASHES_PER_SEED = 11
-FAILURES_PER_SEED = 6
+CRASHES_PER_SEED = 8
+FAILURES_PER_SEED = 4
 
 
 def sample(calls: int, size: int) -> list[int]:
