@@ -188,7 +188,8 @@ CURSORS_PER_TOPIC_MAX = 1000
 
 # Work on the loop that is cut into slices, so that nobody waits for all of it
 ENCODED_BY_LOOP_BYTES_MAX = 1 * MIB  # the frames of a larger write are made by the thread that writes them
-DECODE_SLICE_BYTES = 2 * MIB  # of a larger body, decoded in one turn; up to twice as much at its end
+DECODE_SLICE_BYTES = 1 * MIB  # of a larger body, decoded in one turn; up to twice as much at its end
+DECODE_CUT_BYTES_MAX = 2 * MIB  # looked through for the end of a record
 DECODE_HEAD_BYTES_MAX = 64 * KIB  # before the records of a body that is decoded in slices
 DECODE_CUT_TRIES_MAX = 3
 ADMIT_SLICE_RECORDS = 500  # of a larger write, checked and rendered in one turn

@@ -58,9 +58,10 @@ class LargeWrite(Generic[Message]):
         while len(body) - start > 2 * limits.DECODE_SLICE_BYTES:
             at = start + limits.DECODE_SLICE_BYTES
             for _ in range(limits.DECODE_CUT_TRIES_MAX):
-                between = _BETWEEN.search(body, at, at + limits.DECODE_SLICE_BYTES)
+                end = at + limits.DECODE_CUT_BYTES_MAX
+                between = _BETWEEN.search(body, at, end)
                 if between is None:
-                    return None
+                    return self._last_part(start) if end >= len(body) else None
                 part = self._part(start, between.start() + 1)
                 yield len(self._records) + len(part or ())
                 if part is not None:

@@ -32,6 +32,7 @@ PAYLOADS: list[Any] = [
 @pytest.fixture(autouse=True)
 def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECODE_SLICE_BYTES", SLICE_BYTES)
+    monkeypatch.setattr(limits, "DECODE_CUT_BYTES_MAX", SLICE_BYTES)
 
 
 Outcome = tuple[Any, list[str] | None]
@@ -191,6 +192,13 @@ def test_no_step_decodes_more_than_a_slice_and_a_record(monkeypatch: pytest.Monk
         assert in_parts(b'{"records":[%b]}' % b",".join(records)) is not None
         assert max(decoded[:-1], default=0) <= SLICE_BYTES + 20 + around
         assert decoded[-1] <= 2 * SLICE_BYTES + around
+
+
+def test_records_longer_than_a_slice_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"records": [{"data": "x" * 2 * SLICE_BYTES}] * 5}).encode()
+    assert in_parts(body) is None
+    monkeypatch.setattr(limits, "DECODE_CUT_BYTES_MAX", 3 * SLICE_BYTES)
+    assert in_parts(body) is not None
 
 
 def test_a_large_command_is_decoded_in_parts_if_it_is_a_write() -> None:
