@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from conformance.client import Api, eventually
 
@@ -26,6 +27,7 @@ def command_environment(directory: Path, settings: dict[str, str]) -> dict[str, 
 class ServerProcess:
     """A running server. `api` talks to it without a key."""
 
+    running: ClassVar[list["ServerProcess"]] = []
     program: tuple[str, ...] = ("-m", "topics.cli.main")
     stdin = subprocess.DEVNULL
 
@@ -47,9 +49,9 @@ class ServerProcess:
             self.api = Api("127.0.0.1" if host == "0.0.0.0" else host, int(port))
             eventually(lambda: self.api.get("/v0/ready").status in {200, 401})
         except BaseException:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
             raise
+        self.running.append(self)
 
     def _has_address(self) -> bool:
         assert self._process.poll() is None, self.log()
@@ -67,16 +69,16 @@ class ServerProcess:
         self._process.send_signal(signal.SIGTERM)
         try:
             exit_code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise
+        finally:
+            self.kill()
         assert exit_code == 0, (exit_code, self.log())
 
     def kill(self) -> None:
         """Ends it as a crash would."""
         self._process.kill()
         self._process.wait()
+        if self in self.running:
+            self.running.remove(self)
 
 
 def output_of_refused_start(directory: Path, settings: dict[str, str]) -> str:

@@ -31,8 +31,7 @@ class RestartableServer:
 
     def kill(self) -> None:
         """The power goes."""
-        self._process._process.kill()
-        self._process._process.wait()
+        self._process.kill()
 
     def start(self) -> None:
         (self.directory / "address").unlink(missing_ok=True)

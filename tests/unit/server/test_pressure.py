@@ -101,3 +101,34 @@ def test_how_late_a_sample_comes_is_how_late_the_loop_is(at: Pressed, monkeypatc
         asyncio.run(at.under_test.run())
     assert slept == [limits.PRESSURE_SAMPLE_INTERVAL_MS / 1000] * (SAMPLES + 1)
     assert at.governor.pressure == pytest.approx(late_ms / limits.SCHEDULING_LATENCY_MS_MAX, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "why"),
+    [
+        (100.0, "the machine was paused, overloaded, or waited for its disk"),
+        (15_900.0, "the server was busy by itself"),
+    ],
+)
+def test_a_loop_that_stood_still_is_told_with_what_it_did_meanwhile(
+    at: Pressed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cpu_ms: float, why: str
+) -> None:
+    late_ms = iter([999, 16_000])
+    computed_ms = 0.0
+
+    async def oversleep(delay_s: float) -> None:
+        nonlocal computed_ms
+        late = next(late_ms, None)
+        if late is None:
+            raise asyncio.CancelledError
+        computed_ms += cpu_ms
+        at.clock.advance(round(delay_s * 1000) + late)
+
+    monkeypatch.setattr(asyncio, "sleep", oversleep)
+    monkeypatch.setattr("topics.server.pressure.thread_cpu_ms", lambda: computed_ms)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(at.under_test.run())
+    (line,) = caplog.messages
+    assert line.startswith(
+        f"no request was answered for 16.0 s, of which the server computed {cpu_ms / 1e3:.1f} s: {why}"
+    )
