@@ -14,8 +14,11 @@ from topics.storage.segment_tags import encode_tags
 
 
 def remove_segment(disk: Disk, directory: str, first_seq: int) -> None:
-    """Drop a whole segment. `.data` goes first: without it the others mean nothing. Repeating it is fine."""
+    """Drop a whole segment. `.data` goes first: without it the others mean nothing. Repeating it is fine, and so is one
+    that was never written."""
     with failing_as(directory, "dropping a segment"):
+        if not disk.exists(directory):
+            return
         for part in paths.SegmentPart:
             disk.remove(paths.segment_path(directory, first_seq, part))
         disk.sync_dir(directory)
@@ -49,8 +52,7 @@ def write_segment(
         raise ValueError(f"a segment cannot have more than {DATA_BYTES_MAX} bytes, and these are {len(data)}")
     tags = encode_tags(first_seq, [tag for _, _, tag, _ in records])
     with failing_as(directory, "writing a segment"):
-        if disk.exists(directory):
-            remove_segment(disk, directory, first_seq)  # what a crash may have left
+        remove_segment(disk, directory, first_seq)  # what a crash may have left
         disk.make_dir(directory)
         write_file(disk, paths.segment_path(directory, first_seq, paths.SegmentPart.DATA), data)
         write_file(disk, paths.segment_path(directory, first_seq, paths.SegmentPart.INDEX), b"".join(entries))

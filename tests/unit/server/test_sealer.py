@@ -252,6 +252,20 @@ def test_a_block_whose_records_are_all_deleted_is_only_a_place() -> None:
     assert sorted(at.started(at.disk.crash_keep_all()).read_all("orders").records) == [1, 2, 3, 4, 9]
 
 
+def test_of_what_was_never_written_nothing_has_to_be_removed(caplog: pytest.LogCaptureFixture) -> None:
+    at = At()
+    at.server.write("orders", 4, config=FSYNC)
+    at.server.write("orders", [NewRecord(Raw(b"0"), tag="y")] * 4)
+    at.server.write("orders", 1)
+    at.server.delete_records("orders", match="y")
+    empty = at.sealer.begin()[1:]
+    written = at.sealer.write(empty)
+    at.server.delete_topic("orders")
+    at.sealer.remove(at.sealer.settle(empty, written))
+    assert at.segment_files() == []
+    assert caplog.messages == []
+
+
 def test_beyond_the_budget_writes_are_told_to_come_back_and_nothing_is_lost() -> None:
     at = At(unsealed_bytes_max=4 * LARGE)
     for _ in range(4):
