@@ -1,5 +1,6 @@
 """Compaction: fewer files, the same records; and a damaged file is never merged into something that looks sound."""
 
+import random
 from pathlib import Path
 
 import polars as pl
@@ -57,6 +58,20 @@ def test_files_that_are_together_below_the_size_are_merged(
     sizes = [file.size_bytes for file in table.load(str(tmp_path / "a")).files]
     assert sum(sizes) < 1_000_000
     assert compact(spark, CompactSpec(str(tmp_path / "a"), file_mb=1)).files_after == 1
+
+
+def test_what_would_be_too_large_as_one_file_becomes_several(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path
+) -> None:
+    payload = random.Random(7)
+    for _ in range(4):
+        topic.write(*({"data": payload.randbytes(500).hex()} for _ in range(800)))
+        archive_topics(spark, server, tmp_path / "a", topic.name)
+    sizes = [file.size_bytes for file in table.load(str(tmp_path / "a")).files]
+    assert all(1_000_000 / 3 < size < 1_000_000 / 2 for size in sizes), sizes
+    rows = archived_rows(spark, tmp_path / "a", topic.name)
+    assert compact(spark, CompactSpec(str(tmp_path / "a"), file_mb=1)).files_after == 2
+    assert archived_rows(spark, tmp_path / "a", topic.name) == rows
 
 
 def test_a_file_with_other_rows_than_were_archived_is_not_merged(

@@ -31,6 +31,8 @@ SETTINGS = {
     # Spark's reader of shredded variants fails where code generation is off. The plain layout suits every reader.
     "spark.sql.variant.writeShredding.enabled": "false",
     "spark.sql.variant.inferShreddingSchema": "false",
+    # A union has the partitions of all its parts: Spark would make one of them all where each has only one.
+    "spark.sql.unionOutputPartitioning": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
