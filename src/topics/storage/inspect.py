@@ -284,9 +284,9 @@ def _snapshot_entries(disk: Disk, path: str) -> Iterator[Entry]:
     except (CorruptFile, UnknownVersion) as error:
         yield Entry(getattr(error, "offset", 0), "snapshot", error.message)
         return
-    fields: dict[str, object] = msgspec.to_builtins(file.head) | {"topics": len(file.topics), "removed": file.removed}
+    fields: dict[str, object] = msgspec.to_builtins(file.head) | {"topics": len(file.offsets), "removed": file.removed}
     yield Entry(0, "snapshot", fields=fields)
-    for found in file.topics:
+    for found in file.topics():
         at = found.image.offset
         try:
             image = decode_image(file.at(found.image))

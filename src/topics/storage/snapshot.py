@@ -26,6 +26,7 @@ The first chunk is the head, the last one the end: a file that ends before it is
 list is no more. Owns the bytes of a file; which files make a state is in `snapshot_chain`.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -123,8 +124,34 @@ class SnapshotFile(NamedTuple):
     path: str
     content: MappedBytes
     head: Head
-    topics: list[FoundTopic]
+    offsets: "array[int]"  # of its topics
     removed: list[int]
+
+    def topics(self) -> Iterator[FoundTopic]:
+        for offset in self.offsets:
+            yield self.topic(offset)
+
+    def topic_ids(self) -> Iterator[int]:
+        for offset in self.offsets:
+            yield _OFFSET.unpack_from(self.content, offset)[0]
+
+    def topic(self, offset: int) -> FoundTopic:
+        """Once for each topic at a start."""
+        content = self.content
+        topic_id, image_len, tail_count = _TOPIC.unpack_from(content, offset)
+        offset += _TOPIC.size
+        if tail_count == 1:  # nearly all: a third faster than the general way
+            heads = [_TAIL.unpack_from(content, offset)]
+        else:
+            heads = [_TAIL.unpack_from(content, offset + number * _TAIL.size) for number in range(tail_count)]
+        offset += tail_count * _TAIL.size
+        image = Place(offset, image_len)
+        offset += image_len
+        tails: list[FoundTail] = []
+        for first_seq, kept, new_len in heads:
+            tails.append(FoundTail(first_seq, kept, Place(offset, new_len)))
+            offset += new_len
+        return FoundTopic(topic_id, image, tails)
 
     def at(self, place: Place) -> bytes:
         return self.content[place.offset : place.offset + place.length]
@@ -208,20 +235,20 @@ def decode_head(content: MappedBytes, path: str) -> Head:
 def decode(content: MappedBytes, path: str) -> SnapshotFile:
     """The whole file, checked. Raises `CorruptFile` or `UnknownVersion`."""
     head = decode_head(content, path)
-    topics: list[FoundTopic] = []
+    offsets = array("Q")
     end: _End | None = None
     for kind, body, offset in _chunks(content, path):
         if end is not None:
             raise CorruptFile(path, offset, "something follows the end")
         if kind == _TOPICS:
-            topics += _topics(body, offset)
+            offsets.extend(_topic_offsets(body, offset))
         elif kind == _END:
             end = msgspec.msgpack.decode(body, type=_End)
     if end is None:
         raise CorruptFile(path, len(content), "it ends before its end")
-    if end.topics != len(topics):
-        raise CorruptFile(path, len(content), f"{len(topics)} topics, expected {end.topics}")
-    return SnapshotFile(path, content, head, topics, end.removed)
+    if end.topics != len(offsets):
+        raise CorruptFile(path, len(content), f"{len(offsets)} topics, expected {end.topics}")
+    return SnapshotFile(path, content, head, offsets, end.removed)
 
 
 def load(disk: Disk, path: str) -> SnapshotFile:
@@ -262,24 +289,16 @@ def _chunks(mapped: MappedBytes, path: str) -> Iterator[tuple[int, memoryview, i
         at = body_at + body_len
 
 
-def _topics(body: memoryview, body_at: int) -> Iterator[FoundTopic]:
-    """The topics in the body of a chunk. Once for each topic at a start."""
+def _topic_offsets(body: memoryview, body_at: int) -> Iterator[int]:
+    """Where in the file the topics are that the body of a chunk has."""
     at = 0
     while at < len(body):
-        topic_id, image_len, tail_count = _TOPIC.unpack_from(body, at)
+        yield body_at + at
+        _, image_len, tail_count = _TOPIC.unpack_from(body, at)
         at += _TOPIC.size
-        if tail_count == 1:  # nearly all: a third faster than the general way
-            heads = [_TAIL.unpack_from(body, at)]
-        else:
-            heads = [_TAIL.unpack_from(body, at + number * _TAIL.size) for number in range(tail_count)]
-        at += tail_count * _TAIL.size
-        image = Place(body_at + at, image_len)
-        at += image_len
-        tails: list[FoundTail] = []
-        for first_seq, kept, new_len in heads:
-            tails.append(FoundTail(first_seq, kept, Place(body_at + at, new_len)))
-            at += new_len
-        yield FoundTopic(topic_id, image, tails)
+        tails_at, at = at, at + tail_count * _TAIL.size + image_len
+        for number in range(tail_count):
+            at += _TAIL.unpack_from(body, tails_at + number * _TAIL.size)[2]
 
 
 def _checksum(offset: int, prefix: Buffer, body: Iterable[Buffer]) -> bytes:

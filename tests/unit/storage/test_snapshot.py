@@ -61,15 +61,15 @@ def test_a_large_tail_has_the_documented_bytes_and_is_written_as_it_is() -> None
 def test_what_was_written_comes_back() -> None:
     file = snapshot.decode(written(), PATH)
     assert (file.head, file.removed) == (HEAD, [4])
-    assert [(each.topic_id, file.at(each.image)) for each in file.topics] == [(7, b"image"), (8, b"another")]
-    tails = [(tail.first_seq, tail.kept, file.at(tail.place)) for tail in file.topics[0].tails]
+    assert [(each.topic_id, file.at(each.image)) for each in file.topics()] == [(7, b"image"), (8, b"another")]
+    tails = [(tail.first_seq, tail.kept, file.at(tail.place)) for tail in next(file.topics()).tails]
     assert tails == [(1, 0, b"frames"), (5, 10, b"more")]
 
 
 @given(st.lists(st.binary(max_size=300_000), max_size=5))
 def test_topics_of_any_size_are_cut_into_chunks_and_come_back(images: list[bytes]) -> None:
     file = snapshot.decode(written([TopicEntry(n, image, []) for n, image in enumerate(images, 1)]), PATH)
-    assert [file.at(topic.image) for topic in file.topics] == images
+    assert [file.at(topic.image) for topic in file.topics()] == images
 
 
 def test_a_cut_file_is_damaged() -> None:

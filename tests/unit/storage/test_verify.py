@@ -79,7 +79,7 @@ def change_topic(disk: FakeDisk, change: Callable[[TopicImage], TopicImage]) -> 
     disk.remove(path)
     disk.remove(snapshot_chain.base_path(paths.meta_dir(DATA_DIR), file.head.number))  # made of the same
     saving = Saving(disk, path, file.head)
-    for found in file.topics:
+    for found in file.topics():
         image = decode_image(file.at(found.image))
         tails = [NewTail(tail.first_seq, tail.kept, (file.at(tail.place),)) for tail in found.tails]
         image = change(image) if image.name == "orders" else image
