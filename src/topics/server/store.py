@@ -26,6 +26,7 @@ from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.room import Room
 from topics.server.sealer import Sealer
+from topics.server.segment_encoder import SegmentEncoder
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
@@ -108,6 +109,7 @@ class Store:
             disk,
             self._tiers,
             self._segments,
+            SegmentEncoder(elsewhere=settings.seal_process),
             keep_text=lambda: settings.sealed_text and journal.full is None,
             unsealed_bytes_max=settings.unsealed_bytes_max,
             block_age_ms_max=settings.segment_age_ms_max,

@@ -21,12 +21,12 @@ from msgspec import structs
 
 from topics.errors import StorageFailed
 from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
-from topics.model.record import Columns, payload_of
 from topics.storage import paths, snapshot_chain
 from topics.storage.errors import CorruptFile, DiskFailed, StorageError, failing_as
 from topics.storage.fs import Disk
-from topics.storage.segment_format import SegmentInput, encode_records, flagged_deleted
+from topics.storage.segment_format import encode_records, flagged_deleted
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_writer import inputs_of
 from topics.storage.snapshot import Head, NewTail, TopicEntry
 from topics.storage.snapshot_chain import Saving, encode_image
 from topics.storage.tiers import Tiers
@@ -281,21 +281,6 @@ class Checkpoints:
                 failure = error
                 self._doomed_topics.append(topic_id)
         return failure
-
-
-def inputs_of(columns: Columns) -> list[SegmentInput]:
-    """Hot: once per record. A dead record keeps its place with an empty payload, marked deleted."""
-    return [
-        (ts, None, None, b"")
-        if fragment is None
-        else (
-            ts,
-            None if node is None else node.encode(),
-            None if tag is None else tag.encode(),
-            payload_of(fragment, meta_at),
-        )
-        for fragment, ts, meta_at, node, tag in zip(*columns, strict=True)
-    ]
 
 
 def _tail(block: BlockCapture) -> NewTail:
