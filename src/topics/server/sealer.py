@@ -26,11 +26,10 @@ from topics.engine.state import State, holds
 from topics.engine.topic import Topic
 from topics.model.record import Columns
 from topics.server.allocator import give_back_memory
-from topics.server.segment_encoder import SegmentEncoder
 from topics.storage.errors import DiskFailed
 from topics.storage.fs import Disk
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
-from topics.storage.segment_writer import write_segment
+from topics.storage.segment_writer import EncodeSegment, write_segment
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
 
@@ -63,7 +62,7 @@ class Sealer:
         disk: Disk,
         tiers: Tiers,
         segments: Segments,
-        encoder: SegmentEncoder,
+        encode: EncodeSegment,
         *,
         keep_text: Callable[[], bool],
         unsealed_bytes_max: int,
@@ -74,7 +73,7 @@ class Sealer:
         self._disk = disk
         self._tiers = tiers
         self._segments = segments
-        self._encoder = encoder
+        self._encode = encode
         self._keep_text = keep_text
         self._unsealed_bytes_max = unsealed_bytes_max
         self._block_age_ms_max = block_age_ms_max
@@ -124,7 +123,6 @@ class Sealer:
 
     def close(self) -> None:
         self._worker.shutdown()
-        self._encoder.close()
 
     # The steps
 
@@ -159,7 +157,7 @@ class Sealer:
             if columns.fragments.count(None) == len(columns.fragments):
                 sizes.append(0)  # all of it was deleted: the place stays, and there is nothing to write
                 continue
-            files = self._encoder.encode(block.first_seq, columns, with_text=self._keep_text())
+            files = self._encode(block.first_seq, columns, with_text=self._keep_text())
             try:
                 write_segment(self._disk, directory, block.first_seq, files)
                 sizes.append(len(files.data))

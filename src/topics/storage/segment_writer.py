@@ -4,7 +4,7 @@ Nobody points to a segment while it is written: what a crash leaves of one is re
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from topics.model.record import Columns, payload_of
 from topics.storage import paths
@@ -25,7 +25,11 @@ class SegmentFiles(NamedTuple):
     text: bytes | None = None
 
 
-def inputs_of(columns: Columns) -> list[SegmentInput]:
+class EncodeSegment(Protocol):
+    def __call__(self, first_seq: int, columns: Columns, *, with_text: bool) -> SegmentFiles: ...
+
+
+def _inputs_of(columns: Columns) -> list[SegmentInput]:
     """Hot: once per record. A dead record keeps its place with an empty payload, marked deleted."""
     return [
         (ts, None, None, b"")
@@ -41,13 +45,13 @@ def inputs_of(columns: Columns) -> list[SegmentInput]:
 
 
 def encode_segment(first_seq: int, columns: Columns, *, with_text: bool) -> SegmentFiles:
-    """Hot, 4.5 us a record."""
+    """Hot, 1 us a record and more."""
     text = None
     if with_text:  # the records as readers get them
         has_meta = any(columns.meta_at)
         text = encode_text(first_seq, columns.fragments, columns.nodes, columns.tags, has_meta=has_meta)
     dead = [position for position, fragment in enumerate(columns.fragments) if fragment is None]
-    return encode_files(first_seq, inputs_of(columns), dead)._replace(text=text)
+    return encode_files(first_seq, _inputs_of(columns), dead)._replace(text=text)
 
 
 def encode_files(first_seq: int, records: Sequence[SegmentInput], dead: Iterable[int] = ()) -> SegmentFiles:
