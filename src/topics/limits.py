@@ -178,8 +178,9 @@ BACKUP_POLLS_MAX = 1500  # a running server that notes nothing for so long is st
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64
-SEQ_RESERVATION_MAX = 65_536
-SEQ_RESERVATION_PACE_MS = 1000
+SEQ_RESERVATION_MAX = 262_144
+SEQ_RESERVATION_PACE_MS = 1000  # a block that lasted less is followed by a larger one
+SEQ_RESERVATION_SLOW_MS = 10_000  # and one that lasted longer by a small one
 
 # A write with disable_backpressure while the disk does not keep up
 BACKPRESSURE_RETRY_MS = 10
