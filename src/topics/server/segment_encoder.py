@@ -90,12 +90,13 @@ class _Gone(Exception):
 
 
 class SegmentEncoder:
-    """`elsewhere`: whether it may start the process. It works for one thread at a time; others wait."""
+    """`elsewhere`: whether it may start the process. It works for one thread at a time, in the order
+    they come."""
 
     def __init__(self, *, elsewhere: bool) -> None:
         self._starts_left = limits.SEGMENT_PROCESS_STARTS_MAX if elsewhere and sys.executable else 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._turn = Lock()
+        self._queue, self._turn = Lock(), Lock()
 
     @property
     def process_id(self) -> int | None:
@@ -103,12 +104,15 @@ class SegmentEncoder:
 
     def encode(self, first_seq: int, columns: Columns, *, with_text: bool) -> SegmentFiles:
         if len(columns.fragments) >= limits.ENCODED_ELSEWHERE_RECORDS_MIN:
-            with self._turn:
-                try:
-                    if self._process or self._starts_left:
-                        return self._encode_elsewhere(first_seq, columns, with_text)
-                except (_Gone, OSError) as error:
-                    self._bury(error)
+            with self._queue:  # else a thread with much to do would take turn after turn
+                self._turn.acquire()
+            try:
+                if self._process or self._starts_left:
+                    return self._encode_elsewhere(first_seq, columns, with_text)
+            except (_Gone, OSError) as error:
+                self._bury(error)
+            finally:
+                self._turn.release()
         return encode_segment(first_seq, columns, with_text=with_text)
 
     def close(self) -> None:
