@@ -120,6 +120,9 @@ ROUTES_REMEMBERED_MAX = 1024
 # Python objects, hold up each callback of the loop for that long.
 THREAD_SWITCH_S = 0.0005
 
+# Single writes to a topic that wait for the disk and are appended together
+WRITES_GATHERED_MAX = 256
+
 # The journal
 WAL_FILE_BYTES = 16 * MIB
 WAL_SYNC_INTERVAL_MS = 50
