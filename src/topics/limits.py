@@ -122,6 +122,8 @@ THREAD_SWITCH_S = 0.0005
 
 # Single writes to a topic that wait for the disk and are appended together
 WRITES_GATHERED_MAX = 256
+WRITES_AWAITED_TURNS = 64  # of the loop, for those that are expected: about 0.2 ms if nothing else happens
+WRITERS_REMEMBERED_MAX = 1024
 
 # The journal
 WAL_FILE_BYTES = 16 * MIB

@@ -65,6 +65,7 @@ class Engine:
         self.append = records.append
         self.prepare = records.prepare
         self.append_single = records.append_single
+        self.check_disk = records.check_disk
         self.read = records.read
         self.cursor_at = records.cursor_at
         self.add_strong_reader = records.add_strong_reader

@@ -125,14 +125,18 @@ class Records:
         if self._flow.paused is not None:
             raise Busy(self._flow.paused)
         if topic.config.durability is not Durability.EPHEMERAL:  # no disk has a say in what none keeps
-            self._journal.admit(topic.topic_id)
-            self._flow.check_unsealed()
-            self._journal.require_room(batch.total_bytes)
+            self.check_disk(topic, batch.total_bytes)
         first_seq = topic.assigned_seq + 1
         started_ns = self._flow.clock.monotonic_ns()
         commit = self._hand_over(topic, batch, ts, key, records, now_ms, created=created)
         journal_ns = self._flow.clock.monotonic_ns() - started_ns
         return Appended(topic, first_seq, len(batch.fragments), created, False, commit, journal_ns, next_number)
+
+    def check_disk(self, topic: Topic, size: int = 0) -> None:
+        """Raises if the disk, or what waits for it, has no room for so many bytes more."""
+        self._journal.admit(topic.topic_id)
+        self._flow.check_unsealed()
+        self._journal.require_room(size)
 
     def prepare(self, name: str, records: list[NewRecord], node: str | None) -> Generator[None, None, Prepared]:
         """Admits a large write ahead of `append`, a slice a step. If others write to the topic meanwhile, only the seqs

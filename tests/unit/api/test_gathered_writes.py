@@ -102,6 +102,76 @@ def test_nothing_is_answered_before_it_is_durable(at: InTurns) -> None:
     asyncio.run(run())
 
 
+class Turns:
+    """Requests of several turns of the loop; the disk is asked when the test says so."""
+
+    def __init__(self, at: InTurns) -> None:
+        self.at = at
+        self.appended: list[int] = []
+        append = at.server.engine.append
+
+        def counting(name: str, write: Any) -> Any:
+            self.appended.append(len(write.records))
+            return append(name, write)
+
+        at.server.engine.append = counting
+        at._due = []
+
+    def write(self, *data: object) -> None:
+        for each in data:
+            self.at.server.application.handle(self.at.write_of(each))
+
+    def end(self, turns: int = 1) -> None:
+        for _ in range(turns):
+            due, self.at._due = self.at._due or [], []
+            for call in due:
+                call()
+
+
+def test_those_that_come_before_an_append_is_durable_are_the_next_one(at: InTurns) -> None:
+    turns = Turns(at)
+    turns.write(1)
+    turns.end()
+    turns.write(2)
+    turns.end()
+    turns.write(3, 4)
+    turns.end()
+    assert turns.appended == [1]
+    at.wal.step()
+    turns.end(limits.WRITES_AWAITED_TURNS + 1)
+    assert turns.appended == [1, 3]
+
+
+def test_writers_that_were_answered_together_are_awaited_but_not_for_long(at: InTurns) -> None:
+    turns = Turns(at)
+    turns.write(1, 2, 3)
+    turns.end()
+    at.wal.step()
+    turns.write(4)
+    turns.end()
+    turns.write(5)
+    turns.end()
+    assert turns.appended == [3]
+    turns.write(6)
+    turns.end()
+    assert turns.appended == [3, 3]
+    at.wal.step()
+    turns.write(7)
+    turns.end(limits.WRITES_AWAITED_TURNS)
+    assert turns.appended == [3, 3]
+    turns.end()
+    assert turns.appended == [3, 3, 1]
+
+
+def test_a_writer_that_is_alone_waits_for_nobody(at: InTurns) -> None:
+    turns = Turns(at)
+    for each in range(3):
+        turns.write(each)
+        turns.end()
+        at.wal.step()
+    assert turns.appended == [1, 1, 1]
+
+
 def test_nobody_is_refused_for_the_record_of_somebody_else() -> None:
     at = InTurns(TOPICS_MAX_RECORD_BYTES="100")
     at.ok("PUT /v0/topics/t", {"durability": "fsync"})
@@ -139,11 +209,18 @@ def test_nodes_and_topics_are_kept_apart(at: InTurns) -> None:
     assert records(at, "u") == [(1, 3)]
 
 
-def test_more_than_belong_together_are_several_appends(at: InTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_belong_together_do_not_wait(at: InTurns, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WRITES_GATHERED_MAX", 2)
-    replies = at.turn(*(at.write_of(each) for each in range(5)))
-    assert [reply["seqs"] for _, reply in replies] == [[1], [2], [3], [4], [5]]
-    assert records(at) == [(seq, seq - 1) for seq in range(1, 6)]
+    turns = Turns(at)
+    turns.write(1)
+    turns.end()
+    turns.write(2, 3, 4)
+    assert turns.appended == [1, 2]
+    at.wal.step()
+    turns.end(limits.WRITES_AWAITED_TURNS + 1)
+    at.wal.step()
+    assert turns.appended == [1, 2, 1]
+    assert records(at) == [(seq, seq) for seq in range(1, 5)]
 
 
 def test_a_failed_disk_is_told_to_each(at: InTurns) -> None:
@@ -151,3 +228,13 @@ def test_a_failed_disk_is_told_to_each(at: InTurns) -> None:
     replies = at.turn(at.write_of("a"), at.write_of("b"))
     assert [status for status, _ in replies] == [503, 503]
     assert records(at) == []
+
+
+def test_what_comes_while_an_append_waits_for_room_is_refused_at_once(at: InTurns) -> None:
+    at.disk.fail_at(at.disk.mutating_calls + 1, errno.ENOSPC, and_after=True)
+    turns = Turns(at)
+    turns.write("a")
+    turns.end()
+    at.wal.step()
+    assert at.wal.no_room is not None
+    assert at.error("POST /v0/topics/t", {"records": [{"data": "b"}]}) == (503, "storage_full")

@@ -111,7 +111,7 @@ class RecordHandlers:
                 return Response(200, write_reply(call.name, seq, 1, None, call.elapsed_ms()))
             topic = self._engine.find_topic(call.name)
             if topic is not None and topic.config.durability is Durability.FSYNC and not body.disable_backpressure:
-                return self._gathered.write(call, write_of(body, None, prepared))
+                return self._gathered.write(call, topic, write_of(body, None, prepared))
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
