@@ -20,14 +20,11 @@ class NotAnArchive(PipelineError):
         )
 
 
-class ArchiveNotLocal(PipelineError):
-    """The archive is an address such as `s3://…`. Object stores are not supported: name a directory."""
+class StoreFailed(PipelineError):
+    """An object store refused something or did not answer. The message says what to do; what was committed stays."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} is not a directory: archives in object stores are not supported; "
-            "name a directory that the driver and all executors see"
-        )
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"{address}: {problem}")
 
 
 class OldArchive(PipelineError):
