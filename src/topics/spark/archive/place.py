@@ -28,13 +28,13 @@ PATIENCE = {"max_retries": "5", "retry_timeout": "60s", "connect_timeout": "5s"}
 SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|CREDENTIAL|SAS|KEY$")
 
 _OPTION = re.compile(r"(AWS|GOOGLE|AZURE)_[A-Z0-9_]+")
-_FROM_STORE = re.compile(r"Generic \w+ error|Error performing|Object at location")
+_FROM_STORE = re.compile(r"Generic \w+ error|Error performing|Object at location|loading credentials")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _QUERY = re.compile(r"\?\S*")
 _PROBLEMS = (
     ("URL scheme is not allowed", "its endpoint has no TLS: set AWS_ALLOW_HTTP=true to use it all the same"),
     (
-        r"169\.254\.|[Cc]redentials|token request|IMDS",
+        r"169\.254\.|/latest/(api/token|meta-data)|loading credentials|token request",
         "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the store has instead",
     ),
     ("NoSuchBucket|ContainerNotFound|bucket does not exist", "there is no such bucket: create it, or name another one"),

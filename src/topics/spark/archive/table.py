@@ -75,6 +75,7 @@ LOSSES_SCHEMA = pa.schema(
 NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
 KEEP_HOURS_DEFAULT = 168
 MS_PER_HOUR = 3_600_000
+PROBE_WRITERS = 4
 MOVES_AT_ONCE = 8
 """In a store, moving a file is a copy, and the driver only waits for it."""
 
@@ -256,7 +257,9 @@ class ArchiveTable:
 
     def _set(self, properties: dict[str, str]) -> None:
         with self._committing():
-            _set_properties(self._delta, properties)
+            self._delta.alter.set_table_properties(
+                properties, raise_if_not_exists=False, commit_properties=CommitProperties(max_commit_retries=0)
+            )
         self._committed()
 
     def _committed(self) -> None:
@@ -281,9 +284,7 @@ class ArchiveTable:
     ) -> None:
         properties = CommitProperties(dict(metadata), 0, list(transactions))
         with self._committing():
-            self._delta.create_write_transaction(
-                list(actions), "append", self._delta.schema(), PARTITIONS, commit_properties=properties
-            )
+            _commit(self._delta, actions, PARTITIONS, properties)
             sync_log(self.place, RECORDS)
         self._committed()
 
@@ -362,23 +363,30 @@ def create_tables(
 
 
 def _require_one_winner(place: Place) -> None:
-    """Makes one commit twice. Raises `StoreFailed` if the store takes both: then no archive there is safe from a second
-    writer."""
+    """Lets some writers make the same commit at once. Raises `StoreFailed` if the store takes more than one. Delta looks
+    whether there is a newer version before it writes one; between two that looked, only the store can decide."""
     probe = f"{STAGING}/probe-{uuid4().hex}"
+
+    def commits(writer: DeltaTable) -> bool:
+        try:
+            _commit(writer, [AddAction(uuid4().hex, 0, {}, 0, True, "{}")], [], CommitProperties({}, 0, []))
+        except CommitFailedError:
+            return False
+        return True
+
     try:
         DeltaTable.create(place.at(probe), Schema.from_arrow(LOSSES_SCHEMA), storage_options=_options(place))
-        for number, writer in enumerate([open_table(place, probe), open_table(place, probe)]):
-            try:
-                _set_properties(writer, {"topics.probe": str(number)})
-            except CommitFailedError:
-                return
+        writers = [open_table(place, probe) for _ in range(PROBE_WRITERS)]
+        with ThreadPoolExecutor(PROBE_WRITERS) as at_once:
+            winners = sum(at_once.map(commits, writers))
     finally:
         place.remove_all(probe)
-    raise StoreFailed(
-        place.root,
-        "it lets a second writer replace a commit (it ignores If-None-Match), so archives there are not safe; use "
-        "another store, or a directory",
-    )
+    if winners != 1:
+        raise StoreFailed(
+            place.root,
+            "it lets a second writer replace a commit, because it ignores If-None-Match, so no archive there would be "
+            "safe: use another store, or a directory",
+        )
 
 
 def add_action(file: ArchivedFile, now_ms: int, data_change: bool) -> AddAction:
@@ -432,9 +440,13 @@ def _is_old(place: Place) -> bool:
     return place.is_local and os.path.isdir(place.at(OLD_MANIFEST))
 
 
-def _set_properties(table: DeltaTable, properties: dict[str, str]) -> None:
-    once = CommitProperties(max_commit_retries=0)
-    table.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=once)
+def _commit(
+    table: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    partitions: list[str],
+    properties: CommitProperties,
+) -> None:
+    table.create_write_transaction(list(actions), "append", table.schema(), partitions, commit_properties=properties)
 
 
 def _open(place: Place) -> DeltaTable:
