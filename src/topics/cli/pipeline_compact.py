@@ -1,10 +1,9 @@
 """`topics pipeline compact`: small files of an archive become few large ones."""
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
     from topics.spark.jobs.compact import CompactSpec, check_spec  # noqa: PLC0415
 
-    wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb, args.keep_hours)
+    wanted = CompactSpec(archive_at(args.directory), args.file_mb, args.keep_hours)
     check_spec(wanted)
     return wanted
 
@@ -58,4 +57,5 @@ JOB = PipelineJob(
     run=run,
     render=render,
     writes=writes,
+    takes_storage=True,
 )

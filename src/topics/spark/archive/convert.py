@@ -26,6 +26,7 @@ from topics.spark.archive.errors import ArchiveDamaged, NotAnArchive
 from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file
 from topics.spark.archive.state import ArchiveColumns, ArchivedFile, ArchivedLoss
+from topics.spark.errors import InvalidOption
 
 FORMAT = 1
 MANIFEST_DONE = "manifest.converted"
@@ -73,7 +74,9 @@ class _Old(Struct):
 
 
 def check_old(root: str) -> None:
-    """Raises `NotAnArchive` where there is nothing to convert, and `ArchiveDamaged`. Old archives are directories."""
+    """Raises `NotAnArchive` where there is nothing to convert, `InvalidOption` for an address, and `ArchiveDamaged`."""
+    if not Place.of(root).is_local:
+        raise InvalidOption("directory", f"{root} is in a store: convert the archive in a directory, and copy it there")
     _load(root)
 
 

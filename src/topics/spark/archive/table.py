@@ -363,8 +363,8 @@ def create_tables(
 
 
 def _require_one_winner(place: Place) -> None:
-    """Lets some writers make the same commit at once. Raises `StoreFailed` if the store takes more than one. Delta looks
-    whether there is a newer version before it writes one; between two that looked, only the store can decide."""
+    """Lets some writers make the same commit at once. Raises `StoreFailed` if the store takes more than one: Delta
+    looks for a newer version before it writes one, and between two that looked, only the store can decide."""
     probe = f"{STAGING}/probe-{uuid4().hex}"
 
     def commits(writer: DeltaTable) -> bool:
