@@ -4,12 +4,44 @@
 """
 
 import os
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
 
 Start = Callable[..., Any]
+SECRET = "not-to-be-seen"
+
+
+@contextmanager
+def running_store() -> Iterator[str]:
+    """Its endpoint."""
+    command, pipe = [sys.executable, "-m", "spark.store"], subprocess.PIPE
+    tests = Path(__file__).parents[1]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=tests) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.stdin.close()
+
+
+def use_store(endpoint: str, monkeypatch: pytest.MonkeyPatch, bucket: str) -> None:
+    """Sets the variables that lead there, and makes the bucket."""
+    for known in [known for known in os.environ if known.startswith("AWS_")]:
+        monkeypatch.delenv(known)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    with urlopen(Request(f"{endpoint}/{bucket}", method="PUT")):
+        pass
 
 
 def watched(application: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:

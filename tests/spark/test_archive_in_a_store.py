@@ -1,13 +1,8 @@
 """An archive in an object store is the same table as in a directory: all jobs, two writers, a kill, and what a store
 refuses. S3 is moto's, in a process of its own (`spark.store`)."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import polars as pl
 import pytest
@@ -17,6 +12,7 @@ from conformance.client import Topic
 from spark.archives import Bar, archive_topics, archived_rows, backup_of, live_rows, origin, without_payload
 from spark.readings import history
 from spark.server import RestartableServer
+from spark.store import SECRET, use_store
 from spark.test_batch_read import write_history
 from topics.clock import SystemClock
 from topics.spark.archive import table
@@ -36,38 +32,12 @@ from topics.spark.offsets import Gap, SeqRange
 from topics.spark.options import Mode, read_options
 from topics.spark.origin import open_log
 
-SECRET = "not-to-be-seen"
-TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    command = [sys.executable, "-m", "spark.store"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=TESTS) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        process.stdin.close()
-
 
 @pytest.fixture
-def root(endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(store_endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of an archive to be."""
-    for known in [known for known in os.environ if known.startswith("AWS_")]:
-        monkeypatch.delenv(known)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    monkeypatch.setenv("AWS_REGION", "eu-north-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    make_bucket(endpoint, "bucket")
+    use_store(store_endpoint, monkeypatch, "bucket")
     return f"s3://bucket/{name}archive"
-
-
-def make_bucket(endpoint: str, name: str) -> None:
-    with urlopen(Request(f"{endpoint}/{name}", method="PUT")):
-        pass
 
 
 def asked(spark: SparkSession, root: str, sql: str) -> list[tuple[object, ...]]:
@@ -235,10 +205,15 @@ def test_an_empty_place_and_one_with_other_files_are_no_archives(root: str) -> N
 
 
 def test_a_store_that_lets_a_second_writer_win_gets_no_archive(
-    spark: SparkSession, server: RestartableServer, topic: Topic, root: str, endpoint: str
+    spark: SparkSession,
+    server: RestartableServer,
+    topic: Topic,
+    root: str,
+    store_endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic.fill(1)
-    make_bucket(endpoint, "careless")
+    use_store(store_endpoint, monkeypatch, "careless")
     careless = root.replace("bucket", "careless", 1)
     with pytest.raises(StoreFailed, match="lets a second writer replace a commit"):
         archive_topics(spark, server, careless, topic.name)
