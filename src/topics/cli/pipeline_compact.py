@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from topics.cli.pipeline_job import Common, PipelineJob, archive_at
+from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +43,8 @@ def writes(wanted: "CompactSpec") -> str:
 
 def render(summary: "CompactSummary") -> str:
     return (
-        f"{summary.directory}: {summary.files_before:,} files ({summary.size_bytes_before / 1e6:.1f} MB) are "
-        f"{summary.files_after:,} now ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
+        f"{summary.directory}: {counted(summary.files_before, 'file')} ({summary.size_bytes_before / 1e6:.1f} MB), now "
+        f"{summary.files_after:,} ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
         f"rewritten and compared, {summary.removed:,} unneeded files removed, {summary.elapsed_ms / 1000:.1f} s"
     )
 
