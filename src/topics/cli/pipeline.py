@@ -18,7 +18,7 @@ import msgspec
 
 from topics.cli.connection import URL_DEFAULT, url_default
 from topics.cli.pipeline_job import Common, PipelineJob
-from topics.cli.spark_noise import quiet_start
+from topics.cli.spark_noise import quiet_delta, quiet_start
 from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.spark.errors import JavaMissing, SparkMissing
@@ -106,7 +106,9 @@ def run(args: argparse.Namespace) -> int:
         args.url or url_default(), args.api_key, args.master, settings_of("--conf", args.conf), args.checkpoint
     )
     require_spark(java=job.needs_java)
-    set_storage(args.storage)
+    if job.takes_storage:
+        quiet_delta()
+        set_storage(args.storage)
     spec = job.spec(args, common)
     if job.writes is not None:
         print(f"topics: {args.job} writes to {job.writes(spec)}", file=sys.stderr, flush=True)
@@ -126,12 +128,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def set_storage(pairs: Sequence[str]) -> None:
-    # What Delta warns of is in its errors, too.
-    os.environ.setdefault("RUST_LOG", "error")
-    if pairs:
-        from topics.spark.archive.place import set_options  # noqa: PLC0415
+    from topics.spark.archive.place import set_options  # noqa: PLC0415
 
-        set_options(settings_of("--storage", pairs))
+    set_options(settings_of("--storage", pairs))
 
 
 def settings_of(option: str, pairs: Sequence[str]) -> dict[str, str]:
