@@ -124,6 +124,14 @@ def test_who_read_an_archive_before_another_job_wrote_to_it_is_refused_and_adds_
     assert pl.read_delta(table.records_dir(root))["seq"].sort().to_list() == [n for n in range(1, 35) if n != 3]
 
 
+def test_of_two_jobs_that_make_an_archive_at_once_one_is_refused(tmp_path: Path) -> None:
+    one, other = (ArchiveTable(str(tmp_path / "a"), SystemClock()) for _ in range(2))
+    one.create(ArchiveColumns(), "server-1")
+    with pytest.raises(ArchiveInUse, match="run again"):
+        other.create(ArchiveColumns(), "server-1")
+    append(one, 1, 10)
+
+
 def test_a_round_killed_before_its_commit_has_archived_nothing_and_its_losses_count_once(root: str) -> None:
     rubbish = written(root, 21, 30)
     lost = pa.Table.from_pylist([{"topic": TOPIC, "gap_from": 22, "gap_to": 23, "reason": "cap"}], table.LOSSES_SCHEMA)

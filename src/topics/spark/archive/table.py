@@ -73,6 +73,7 @@ LOSSES_SCHEMA = pa.schema(
     [("topic", pa.string()), ("gap_from", pa.int64()), ("gap_to", pa.int64()), ("reason", pa.string())]
 )
 NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+MADE_MEANWHILE = "table already exists"
 KEEP_HOURS_DEFAULT = 168
 MS_PER_HOUR = 3_600_000
 PROBE_WRITERS = 4
@@ -309,11 +310,12 @@ class ArchiveTable:
 
 @contextmanager
 def _first(place: Place) -> Iterator[None]:
-    """Turns the refusal of a commit that somebody else has made into `ArchiveInUse`."""
+    """Turns the refusal of a commit, or of a table, that somebody else has made into `ArchiveInUse`."""
     try:
         yield
-    except CommitFailedError as error:
-        if NO_SPACE.search(str(error)):
+    except DeltaError as error:
+        refused = isinstance(error, CommitFailedError) or MADE_MEANWHILE in str(error)
+        if not refused or NO_SPACE.search(str(error)):
             raise
         raise ArchiveInUse(place.root) from error
 
