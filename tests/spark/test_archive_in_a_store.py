@@ -52,7 +52,7 @@ def asked(spark: SparkSession, root: str, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_all_jobs_do_with_a_store_what_they_do_with_a_directory(
-    spark: SparkSession, own_server: RestartableServer, root: str, tmp_path: Path
+    spark: SparkSession, own_server: RestartableServer, root: str, tmp_path: Path, spark_log: Path
 ) -> None:
     topic = own_server.topic("shop:eu")
     write_history(topic)
@@ -100,6 +100,8 @@ def test_all_jobs_do_with_a_store_what_they_do_with_a_directory(
     assert [row[0] for row in archived_rows(spark, root, topic.name)] == [row[0] for row in rows if row[3] != "user-1"]
     found = audit(spark, AuditSpec(backup_of(own_server, tmp_path / "b"), archive=root))
     assert found.sound, found
+    plan = read_archive(spark, root)._jdf.queryExecution().toString()
+    assert SECRET not in plan + spark_log.read_text()
     assert "forgotten of shop:eu: user-1, up to seq 2031" in found.notes
 
 
