@@ -1,6 +1,7 @@
 """An object store of moto's on this machine: an S3 without Amazon, in a process of its own.
 
-`careless` is a bucket of a store that ignores `If-None-Match`, as old ones do. `closed` refuses every request.
+`careless` is a bucket of a store that ignores `If-None-Match`, as old ones do. `closed` refuses every request. In
+`forgetful` the answer to the first try of each commit of records gets lost: it was made, and fails.
 """
 
 import os
@@ -47,6 +48,7 @@ def use_store(endpoint: str, monkeypatch: pytest.MonkeyPatch, bucket: str) -> No
 def watched(application: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
     # moto looks whether an object is there and then writes it, in threads; in S3 nothing comes between the two.
     one_at_a_time = threading.Lock()
+    answered: set[str] = set()
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         bucket = environ["PATH_INFO"].split("/")[1]
@@ -57,6 +59,12 @@ def watched(application: Callable[[dict[str, Any], Start], Iterable[bytes]]) -> 
             return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
         if "HTTP_IF_NONE_MATCH" in environ:
             with one_at_a_time:
+                path = environ["PATH_INFO"]
+                if bucket == "forgetful" and "/records/_delta_log/" in path and path not in answered:
+                    answered.add(path)
+                    list(application(environ, lambda *_: None))
+                    start("500 Internal Server Error", [])
+                    return []
                 return application(environ, start)
         return application(environ, start)
 

@@ -157,6 +157,29 @@ def test_a_job_killed_before_its_commit_has_archived_nothing_and_the_next_one_ma
     ]
 
 
+def test_a_commit_whose_answer_got_lost_is_not_made_again(
+    spark: SparkSession,
+    server: RestartableServer,
+    topic: Topic,
+    root: str,
+    store_endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_store(store_endpoint, monkeypatch, "forgetful")
+    forgetful = root.replace("bucket", "forgetful", 1)
+    topic.fill(5)
+    for _ in range(4):  # one for each commit at most: the table, its properties, the records
+        try:
+            archive_topics(spark, server, forgetful, topic.name)
+        except (ArchiveInUse, StoreFailed):
+            continue
+        break
+    state = table.load(forgetful)
+    assert (state.topics[topic.name].to_seq, state.topics[topic.name].records) == (5, 5)
+    assert [row[0] for row in archived_rows(spark, forgetful, topic.name)] == [1, 2, 3, 4, 5]
+    assert archive_topics(spark, server, forgetful, topic.name).records == 0
+
+
 NOBODY = "http://127.0.0.1:1"
 
 

@@ -4,10 +4,14 @@ from topics.spark.errors import PipelineError
 
 
 class ArchiveInUse(PipelineError):
-    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again."""
+    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again. In an
+    object store, the answer to this job's own commit may have got lost instead: then the next run finds it."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"{directory}: another job wrote to it meanwhile; nothing of this round was added, run again")
+        cause = "another job wrote to it meanwhile; nothing of this round was added"
+        if "://" in directory:
+            cause = "another job wrote to it meanwhile, or the answer to a commit got lost; nothing is added twice"
+        super().__init__(f"{directory}: {cause}, run again")
 
 
 class NotAnArchive(PipelineError):
