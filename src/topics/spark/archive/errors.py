@@ -4,8 +4,8 @@ from topics.spark.errors import PipelineError
 
 
 class ArchiveInUse(PipelineError):
-    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again. In an
-    object store, the answer to this job's own commit may have got lost instead: then the next run finds it."""
+    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again. In
+    an object store, the answer to this job's own commit may have got lost instead: then the next run finds it."""
 
     def __init__(self, directory: str) -> None:
         cause = "another job wrote to it meanwhile; nothing of this round was added"
