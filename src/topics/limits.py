@@ -291,6 +291,7 @@ ARCHIVE_GROUP_ROWS_MAX = 1 << 17  # of a row group of Parquet, which a task hold
 ARCHIVE_GROUP_BYTES_MAX = 32 * MIB
 ARCHIVE_INFERRED_RECORDS_MAX = 10_000  # an archive keeps its schema, so it looks at more
 SPARK_LISTED_NAMES_MAX = 64  # topics asked for at once
+IMPORT_PART_BYTES = 32 * MIB  # of a file, on average, that the driver holds
 EXPORT_FILE_RECORDS_MAX = 1_000_000
 PIPELINE_REPORTS_MAX = 100_000  # events kept in topics:pipelines
 PIPELINE_FRAME_SEQS_MAX = 1_000_000  # what a function of the user's own gets at once

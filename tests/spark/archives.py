@@ -23,12 +23,12 @@ def origin(server: RestartableServer) -> Server:
 
 
 def archive_topics(
-    spark: SparkSession, server: RestartableServer, directory: Path, *topics: str, **more: Any
+    spark: SparkSession, server: RestartableServer, directory: Path | str, *topics: str, **more: Any
 ) -> ArchiveSummary:
     return archive(spark, ArchiveSpec(origin(server), str(directory), topics, **more))
 
 
-def archived_rows(spark: SparkSession, directory: Path, topic: str) -> list[tuple[Any, ...]]:
+def archived_rows(spark: SparkSession, directory: Path | str, topic: str) -> list[tuple[Any, ...]]:
     """(seq, ts, node, tag, meta, data) of every record, as they are in the files."""
     rows = read_archive(spark, str(directory), [topic]).orderBy("seq").collect()
     return [(row.seq, row.ts, row.node, row.tag, row.meta, row.data) for row in rows]

@@ -12,6 +12,7 @@ from conformance.client import Topic
 from spark.readings import Batches
 from spark.server import RestartableServer
 from spark.settings import LIGHT_JVM_FOR_ALL, LOG_SETTINGS, MASTER, SESSION_SETTINGS
+from spark.store import running_store
 from topics.spark.session import has_java, local_session
 
 NewSession = Callable[[str], SparkSession]
@@ -56,6 +57,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartableServ
     running = RestartableServer(tmp_path_factory.mktemp("server"))
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def store_endpoint() -> Iterator[str]:
+    with running_store() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from topics.spark.archive.columns import (
     with_value,
 )
 from topics.spark.archive.files import own_session
+from topics.spark.archive.place import Place
 from topics.spark.archive.row_hash import row_hash, row_hashes
 from topics.spark.archive.state import ArchiveColumns, ColumnKind
 from topics.spark.archive.writing import ShareWriter, WrittenWrong, _File, sums_of
@@ -78,11 +79,11 @@ def test_a_payload_has_the_value_that_spark_gives_it(spark: SparkSession, tmp_pa
     count = len(PAYLOADS)
     seqs, nothing = pa.array(range(1, count + 1), pa.int64()), pa.nulls(count, pa.string())
     given = Columns(seq=seqs, ts=seqs, node=nothing, tag=nothing, data=pa.array(PAYLOADS), meta=nothing)
-    writer = ShareWriter(read, str(tmp_path), schema, payload, strict=False)
+    writer = ShareWriter(read, Place(str(tmp_path)), "round", schema, payload, strict=False)
     batch, unfit = writer._batch(given, PayloadParser(payload, "UTC"))
-    file = _File(str(tmp_path), "t", "1970-01-01", schema)
+    file = _File(Place(str(tmp_path)), "round", "t", "1970-01-01", schema)
     file.add(batch)
-    path = file.finished().path
+    path = str(tmp_path / file.finished().path)
 
     session = own_session(spark)
     frame = session.createDataFrame([(n + 1, text) for n, text in enumerate(PAYLOADS)], "seq bigint, data string")
@@ -115,7 +116,7 @@ def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path) -> 
     other = batch_of(
         [(seq, time, None, "t", [("k", "v")], f'"{seq + (seq == 500)}"') for seq in range(1, 1000)], schema
     )
-    file = _File(str(tmp_path), "t", "1970-01-01", schema)
+    file = _File(Place(str(tmp_path)), "round", "t", "1970-01-01", schema)
     file.add(batch)
     file._waiting = [other]
     with pytest.raises(WrittenWrong, match="when it was read back"):
@@ -127,17 +128,18 @@ def test_a_file_with_other_rows_than_were_written_is_refused(tmp_path: Path) -> 
 def test_pages_have_checksums_and_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topics.limits.ARCHIVE_GROUP_ROWS_MAX", 100)
     schema = arrow_schema(ArchiveColumns())
-    file = _File(str(tmp_path), "t", "2026-03-01", schema)
+    file = _File(Place(str(tmp_path)), "round", "t", "2026-03-01", schema)
     for first in range(1, 401, 40):
         rows = [(seq, datetime(2026, 3, 1, tzinfo=UTC), None, None, None, "{}") for seq in range(first, first + 40)]
         file.add(batch_of(rows, schema))
     done = file.finished()
-    found = pq.ParquetFile(done.path)
+    path = tmp_path / done.path
+    found = pq.ParquetFile(path)
     assert [found.metadata.row_group(at).num_rows for at in range(found.num_row_groups)] == [120, 120, 120, 40]
     assert (done.sums.count, done.sums.first_seq, done.sums.last_seq) == (400, 1, 400)
-    damaged = bytearray(Path(done.path).read_bytes())
+    damaged = bytearray(path.read_bytes())
     seqs = found.metadata.row_group(0).column(0)
     damaged[seqs.data_page_offset + seqs.total_compressed_size - 4] ^= 1
-    Path(done.path).write_bytes(damaged)
+    path.write_bytes(damaged)
     with pytest.raises(OSError, match=r"(?i)crc|checksum"):
-        pq.ParquetFile(done.path, page_checksum_verification=True).read(["seq"])
+        pq.ParquetFile(path, page_checksum_verification=True).read(["seq"])

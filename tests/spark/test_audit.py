@@ -84,7 +84,7 @@ def test_read_and_deleted_and_lost_make_the_head_and_the_archive_matches(
     file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     damaged = audit(spark, AuditSpec(data, archive=str(tmp_path / "a"), html=str(page)))
     assert status(damaged) == 1
-    assert "could not verify page integrity" in " ".join(of(damaged, plain).problems)
+    assert "a page of it is not what was written" in " ".join(of(damaged, plain).problems)
     assert '<span class="verdict bad">' in page.read_text()
     file.unlink()
     damaged = audit(spark, AuditSpec(data, archive=str(tmp_path / "a")))

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from acceptance.document_commands import prints, steps_of
 from spark.server import RestartableServer
+from spark.store import use_store
 from topics.cli import pipeline
 from topics.cli.main import main
 
@@ -94,6 +95,7 @@ class Reader:
 def test_every_example_runs_and_prints_what_the_document_says(
     spark: SparkSession,
     own_server: RestartableServer,
+    store_endpoint: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -106,6 +108,7 @@ def test_every_example_runs_and_prints_what_the_document_says(
         (here / name).write_text(placed(text, here))
     monkeypatch.chdir(here)
     monkeypatch.setenv("TOPICS_URL", own_server.url)
+    use_store(store_endpoint, monkeypatch, "shop-archives")
     monkeypatch.setattr(pipeline, "_session", lambda *_: spark)
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     reader = Reader(own_server, capsys)

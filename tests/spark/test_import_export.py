@@ -1,7 +1,9 @@
 """Files into topics and topics into files: every row once and in order, whatever is repeated; losses told."""
 
 import errno
+import gzip
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from conformance.client import Topic
 from spark.archives import Bar
-from spark.readings import history
+from spark.readings import driver_that_holds, history
 from spark.server import RestartableServer
+from topics import limits
 from topics.spark.errors import InvalidOption
 from topics.spark.jobs.export_topic import DirectoryExists, ExportSpec, Loss, NoRoom, check, export_topic
 from topics.spark.jobs.import_files import ImportSpec, ImportSummary, import_files
@@ -65,6 +68,21 @@ def test_a_repeated_import_adds_nothing(
     again = run(spark, spec)
     assert (again.imported, again.already_there, again.head_seq) == (0, 7002, 7002)
     assert payloads(topic) == [*range(7000), {"n": 1}, {"n": 2}]
+
+
+def test_a_packed_file_larger_than_the_driver_may_hold_is_imported_in_order(
+    spark: SparkSession, server: RestartableServer, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(5)
+    monkeypatch.setattr(limits, "IMPORT_PART_BYTES", 4 << 20)
+    rows = [{"n": n, "note": chance.randbytes(25_000).hex()} for n in range(500)]
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt", compresslevel=1) as file:
+        file.writelines(f"{json.dumps(row)}\n" for row in rows)
+    spec = spec_of(server, topic.name, tmp_path / "a.jsonl.gz")
+    with driver_that_holds(spark, "16m"):
+        assert run(spark, spec).imported == len(rows)
+        assert run(spark, spec).imported == 0
+    assert payloads(topic) == rows
 
 
 def test_what_was_deleted_is_imported_again_and_said_to_be(

@@ -18,7 +18,7 @@ import msgspec
 
 from topics.cli.connection import URL_DEFAULT, url_default
 from topics.cli.pipeline_job import Common, PipelineJob
-from topics.cli.spark_noise import quiet_start
+from topics.cli.spark_noise import quiet_delta, quiet_start
 from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.spark.errors import JavaMissing, SparkMissing
@@ -43,6 +43,7 @@ JOBS = {
     "status": "topics.cli.pipeline_status",
 }
 
+EXAMPLES = {"--conf": "spark.executor.memory=2g", "--storage": "AWS_REGION=eu-north-1"}
 FAILED = 2
 INTERRUPTED = 130
 
@@ -75,7 +76,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_common_arguments(parser: argparse.ArgumentParser, job: PipelineJob) -> None:
-    parser.set_defaults(url=None, api_key=None, checkpoint=None)
+    parser.set_defaults(url=None, api_key=None, checkpoint=None, storage=[])
     group = parser.add_argument_group("common options")
     if job.takes_url:
         group.add_argument("--url", help=f"the server ($TOPICS_URL, or {URL_DEFAULT})")
@@ -88,13 +89,26 @@ def add_common_arguments(parser: argparse.ArgumentParser, job: PipelineJob) -> N
     )
     if job.takes_checkpoint:
         group.add_argument("--checkpoint", metavar="DIR", help="where the job keeps its place (as the job says)")
+    if job.takes_storage:
+        group.add_argument(
+            "--storage",
+            metavar="K=V",
+            action="append",
+            default=[],
+            help="an option of the archive's object store, such as AWS_REGION=eu-north-1; may be given many times",
+        )
     group.add_argument("--json", action="store_true", help="print the summary as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     job: PipelineJob = args.pipeline_job
-    common = Common(args.url or url_default(), args.api_key, args.master, settings_of(args.conf), args.checkpoint)
+    common = Common(
+        args.url or url_default(), args.api_key, args.master, settings_of("--conf", args.conf), args.checkpoint
+    )
     require_spark(java=job.needs_java)
+    if job.takes_storage:
+        quiet_delta()
+        set_storage(args.storage)
     spec = job.spec(args, common)
     if job.writes is not None:
         print(f"topics: {args.job} writes to {job.writes(spec)}", file=sys.stderr, flush=True)
@@ -113,12 +127,18 @@ def run(args: argparse.Namespace) -> int:
     return job.status(summary)
 
 
-def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+def set_storage(pairs: Sequence[str]) -> None:
+    from topics.spark.archive.place import set_options  # noqa: PLC0415
+
+    set_options(settings_of("--storage", pairs))
+
+
+def settings_of(option: str, pairs: Sequence[str]) -> dict[str, str]:
     settings = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            raise InvalidArguments(f"--conf {pair}: write it as name=value, such as spark.executor.memory=2g")
+            raise InvalidArguments(f"{option} {pair}: write it as name=value, such as {EXAMPLES[option]}")
         settings[name] = value
     return settings
 

@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.table import aligned, counted
 from topics.cli.values import InvalidArguments
 
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to archive")
     parser.add_argument("--prefix", metavar="P", help="or every topic whose name begins with this")
-    parser.add_argument("--to", metavar="DIR", required=True, help="the archive; made if it does not exist")
+    parser.add_argument(
+        "--to",
+        metavar="DIR",
+        required=True,
+        help="the archive, a directory or s3://bucket/path; made if it does not exist",
+    )
     parser.add_argument("--follow", action="store_true", help="go on with new records, until Ctrl-C")
     parser.add_argument("--interval", metavar="S", type=float, default=5.0, help="seconds between rounds (5)")
     parser.add_argument(
@@ -48,7 +53,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ArchiveSpec":
     origin = common.server() if args.data is None else Files(os.path.abspath(args.data), args.cold)
     wanted = ArchiveSpec(
         origin,
-        os.path.abspath(args.to),
+        archive_at(args.to),
         tuple(args.topics),
         args.prefix,
         args.schema,
@@ -107,4 +112,5 @@ JOB = PipelineJob(
     render=render,
     writes=writes,
     takes_url=True,
+    takes_storage=True,
 )

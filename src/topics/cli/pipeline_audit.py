@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.table import aligned, counted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def spec(args: argparse.Namespace, common: Common) -> "AuditSpec":
     wanted = AuditSpec(
         os.path.abspath(args.data),
         None if not args.cold else os.path.abspath(args.cold),
-        None if args.archive is None else os.path.abspath(args.archive),
+        None if args.archive is None else archive_at(args.archive),
         args.html,
     )
     check_spec(wanted)
@@ -97,4 +97,5 @@ JOB = PipelineJob(
     run=run,
     render=render,
     status=status,
+    takes_storage=True,
 )

@@ -1,10 +1,10 @@
 """`topics pipeline compact`: small files of an archive become few large ones."""
 
 import argparse
-import os
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
+from topics.cli.table import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def spec(args: argparse.Namespace, common: Common) -> "CompactSpec":
     from topics.spark.jobs.compact import CompactSpec, check_spec  # noqa: PLC0415
 
-    wanted = CompactSpec(os.path.abspath(args.directory), args.file_mb, args.keep_hours)
+    wanted = CompactSpec(archive_at(args.directory), args.file_mb, args.keep_hours)
     check_spec(wanted)
     return wanted
 
@@ -43,8 +43,8 @@ def writes(wanted: "CompactSpec") -> str:
 
 def render(summary: "CompactSummary") -> str:
     return (
-        f"{summary.directory}: {summary.files_before:,} files ({summary.size_bytes_before / 1e6:.1f} MB) are "
-        f"{summary.files_after:,} now ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
+        f"{summary.directory}: {counted(summary.files_before, 'file')} ({summary.size_bytes_before / 1e6:.1f} MB), now "
+        f"{summary.files_after:,} ({summary.size_bytes_after / 1e6:.1f} MB); {summary.records:,} records were "
         f"rewritten and compared, {summary.removed:,} unneeded files removed, {summary.elapsed_ms / 1000:.1f} s"
     )
 
@@ -58,4 +58,5 @@ JOB = PipelineJob(
     run=run,
     render=render,
     writes=writes,
+    takes_storage=True,
 )

@@ -1,10 +1,9 @@
 """`topics pipeline convert DIR`: an archive of an older version becomes a Delta table, once."""
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.table import counted
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def spec(args: argparse.Namespace, common: Common) -> str:
     from topics.spark.archive.convert import check_old  # noqa: PLC0415
 
-    directory: str = os.path.abspath(args.directory)
+    directory: str = archive_at(args.directory)
     check_old(directory)
     return directory
 

@@ -1,5 +1,8 @@
 """`pipelines.toml`: jobs that run by themselves, each with its usual command line.
 
+[storage]                            # options of an object store, if an archive is in one
+AWS_REGION = "eu-north-1"
+
 [jobs.archive-shop]
 run = "archive shop --to archive"
 every = "10s"
@@ -24,7 +27,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from topics.cli.parser import Parser, nearest
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.values import InvalidArguments
 from topics.clock import SystemClock
 from topics.errors import TopicNotFound, TopicsError
@@ -104,9 +107,11 @@ def read_file(path: str, common: Common, jobs: Mapping[str, PipelineJob]) -> lis
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArguments(f"{path}: {error}") from None
     tables = content.pop("jobs", None)
+    _set_storage(path, content.pop("storage", {}))
     if content:
         unknown = next(iter(content))
-        raise InvalidArguments(f"{path}: there is no {unknown} in it{nearest(unknown, ['jobs'])}; jobs are [jobs.NAME]")
+        near = nearest(unknown, ["jobs", "storage"])
+        raise InvalidArguments(f"{path}: there is no {unknown} in it{near}; jobs are [jobs.NAME]")
     if not isinstance(tables, dict) or not tables:
         raise InvalidArguments(f"{path}: there are no jobs in it; a job is [jobs.NAME] with run and every")
     read = {name: _Words.of(f"{path}: job {name}", name, given, jobs) for name, given in tables.items()}
@@ -115,6 +120,18 @@ def read_file(path: str, common: Common, jobs: Mapping[str, PipelineJob]) -> lis
         frozenset(words.archive for words in read.values() if words.job == "archive" and words.archive is not None),
     )
     return [words.checked(common, jobs, made) for words in read.values()]
+
+
+def _set_storage(path: str, given: Any) -> None:
+    from topics.spark.archive.place import set_options  # noqa: PLC0415
+
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise InvalidArguments(f'{path}: options of a store are texts in quotes, such as AWS_REGION = "eu-north-1"')
+    try:
+        # What is in the environment, or on the command line, goes before the file.
+        set_options(given | {name: os.environ[name] for name in given if name in os.environ})
+    except TopicsError as error:
+        raise InvalidArguments(f"{path}: {error.message}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +179,7 @@ class _Words:
     @property
     def archive(self) -> str | None:
         named = getattr(self.args, ARCHIVE_OF.get(self.job, ""), None)
-        return None if named is None else os.path.abspath(named)
+        return None if named is None else archive_at(named)
 
     def checked(self, common: Common, jobs: Mapping[str, PipelineJob], made: _Made) -> FileJob:
         if self.args is None:

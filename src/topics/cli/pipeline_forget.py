@@ -1,10 +1,9 @@
 """`topics pipeline forget TOPIC --match TAG [--archive DIR]`: a tag's records leave a topic and its archive."""
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.table import counted
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def spec(args: argparse.Namespace, common: Common) -> "ForgetSpec":
     from topics.spark.jobs.forget import ForgetSpec, check_spec  # noqa: PLC0415
 
-    archive = None if args.archive is None else os.path.abspath(args.archive)
+    archive = None if args.archive is None else archive_at(args.archive)
     wanted = ForgetSpec(common.server(), args.topic, args.match, archive)
     check_spec(wanted)
     return wanted
@@ -61,4 +60,5 @@ JOB = PipelineJob(
     render=render,
     writes=writes,
     takes_url=True,
+    takes_storage=True,
 )

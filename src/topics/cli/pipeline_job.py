@@ -5,6 +5,7 @@ what they need themselves.
 """
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,8 @@ class PipelineJob:
     """`spec` makes the job's typed spec from its arguments and checks all that can be checked without Spark; it raises
     a `TopicsError` that says what to do. `run` does the job and returns a summary; `render` is the summary for people,
     `status` the exit status it stands for. `writes`: where a job that changes something does it, told before it begins.
-    `takes_url`, `takes_checkpoint`: whether `--url` and `--checkpoint` mean something to it. `needs_session` is
+    `takes_url`, `takes_checkpoint`, `takes_storage`: whether `--url`, `--checkpoint` and `--storage` mean something to
+    it. `needs_session` is
     False for jobs that start no Spark session of their own: they get None. `needs_java`: whether anything of it runs
     on Spark at all. `settings`: those of Spark it needs."""
 
@@ -55,6 +57,12 @@ class PipelineJob:
     writes: Callable[[Any], str] | None = None
     takes_url: bool = False
     takes_checkpoint: bool = False
+    takes_storage: bool = False
     needs_session: bool = True
     needs_java: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def archive_at(text: str) -> str:
+    """An archive as jobs know it: the address of one in an object store, or an absolute path."""
+    return text.rstrip("/") if "://" in text else os.path.abspath(text)

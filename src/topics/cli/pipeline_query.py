@@ -4,7 +4,6 @@ import argparse
 import csv
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
@@ -12,7 +11,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.table import aligned, counted
 from topics.cli.values import InvalidArguments
 
@@ -48,7 +47,7 @@ def spec(args: argparse.Namespace, common: Common) -> "QuerySpec":
     if server is not None:
         require_topics(server, args.topic)
     names_of_views(args.topic)
-    archive = None if args.archive is None else os.path.abspath(args.archive)
+    archive = None if args.archive is None else archive_at(args.archive)
     wanted = QuerySpec(args.sql, server, tuple(args.topic), archive, PRINTERS[args.format])
     require_views(wanted)
     return wanted
@@ -173,4 +172,5 @@ JOB = PipelineJob(
     run=run,
     render=render,
     takes_url=True,
+    takes_storage=True,
 )

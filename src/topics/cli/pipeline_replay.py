@@ -1,11 +1,10 @@
 """`topics pipeline replay`: records of an archive into a topic."""
 
 import argparse
-import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from topics.cli.pipeline_job import Common, PipelineJob
+from topics.cli.pipeline_job import Common, PipelineJob, archive_at
 from topics.cli.values import InvalidArguments
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def spec(args: argparse.Namespace, common: Common) -> "ReplaySpec":
 
     times = {name: milliseconds(f"--{name}-time", getattr(args, f"{name}_time")) for name in ("from", "to")}
     wanted = ReplaySpec(
-        os.path.abspath(args.directory),
+        archive_at(args.directory),
         common.server(),
         args.into,
         args.topic,
@@ -89,4 +88,5 @@ JOB = PipelineJob(
     render=render,
     writes=writes,
     takes_url=True,
+    takes_storage=True,
 )

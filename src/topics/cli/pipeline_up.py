@@ -116,5 +116,6 @@ JOB = PipelineJob(
     status=lambda summary: 1 if summary.failing else 0,
     writes=writes,
     takes_url=True,
+    takes_storage=True,
     settings={"spark.scheduler.mode": "FAIR"},
 )

@@ -1,4 +1,4 @@
-"""Drops what the JVM itself prints to stderr when Spark starts it: it cannot be switched off.
+"""Drops what the JVM itself prints to stderr when Spark starts it, which cannot be switched off, and what Delta does.
 
 Java prints a line to say that it uses a module Spark asked for. While Spark starts, stderr of this process is a pipe,
 which the JVM inherits and keeps; a thread passes on everything else.
@@ -32,3 +32,13 @@ def _pass_on(reader: int, target: int) -> None:
         for line in lines:
             if not line.startswith(NOISE):
                 out.write(line)
+
+
+def quiet_delta() -> None:
+    """Imports Delta, which decides then whether it prints warnings: what they say is in its errors, too."""
+    level = os.environ.get("RUST_LOG")
+    os.environ["RUST_LOG"] = level or "error"
+    import deltalake  # noqa: F401, PLC0415
+
+    if level is None:
+        del os.environ["RUST_LOG"]

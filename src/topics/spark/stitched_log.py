@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from topics.spark.archive.errors import ArchiveDiffers
 from topics.spark.archive.identity import require_same_server, require_same_topic
+from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file, rows_of
 from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.columns import RECORD_FIELDS, Columns, filtered
@@ -28,7 +29,7 @@ class ArchiveShare:
     """One task's share of an archive: records [start, end] of a file, and the losses among them."""
 
     topic: str
-    root: str
+    place: Place
     start: int
     end: int
     file: ArchivedFile | None
@@ -44,13 +45,13 @@ class StitchedLog:
 
     def __init__(self, log: Log, root: str, filters: Filters) -> None:
         self._log = log
-        self._root = root
+        self._place = Place.of(root)
         self._filters = filters
 
     def _state(self) -> ArchiveState:
         from topics.spark.archive import table  # noqa: PLC0415 (slow to import, and only the planner needs it)
 
-        return table.load(self._root)
+        return table.load(self._place.root)
 
     def server_id(self) -> str:
         return self._log.server_id()
@@ -60,10 +61,10 @@ class StitchedLog:
 
     def ranges(self) -> dict[str, TopicRange]:
         state = self._state()
-        require_same_server(self._root, state, self._log)
+        require_same_server(self._place.root, state, self._log)
         ranges = {}
         for topic, found in self._log.ranges().items():
-            require_same_topic(self._root, state, self._log, topic, Position(found.epoch, found.head_seq))
+            require_same_topic(self._place.root, state, self._log, topic, Position(found.epoch, found.head_seq))
             files = state.files_of(topic)
             earliest = min(found.earliest_seq, files[0].first_seq) if files else found.earliest_seq
             ranges[topic] = found._replace(earliest_seq=earliest)
@@ -73,7 +74,7 @@ class StitchedLog:
         state = self._state()
         for file in state.files_of(topic):
             if file.last_ts >= ts:
-                seq = _seq_at(require_file(self._root, file), ts)
+                seq = _seq_at(self._place, require_file(self._place, file), ts)
                 lost = [loss.gap_from for loss in state.losses_of(topic) if loss.gap_to == seq - 1]
                 return lost[0] if lost and not behind_losses else seq
         return self._log.seq_at(topic, ts, behind_losses=behind_losses)
@@ -90,7 +91,7 @@ class StitchedLog:
             boundary = wanted.start
             if cut is not None and cut.epoch == wanted.epoch and wanted.lost_from is None:
                 boundary = min(max(cut.to_seq, wanted.start), wanted.end)
-                shares += _archive_shares(self._root, state, wanted._replace(end=boundary), most)
+                shares += _archive_shares(self._place, state, wanted._replace(end=boundary), most)
             rest = wanted._replace(start=boundary)
             if rest.size or rest.lost_from is not None:
                 pieces = -(-pieces_min * rest.size // total) if total else 1
@@ -140,7 +141,7 @@ class StitchedLog:
             yield kept
 
 
-def _archive_shares(root: str, state: ArchiveState, wanted: SeqRange, records_max: int) -> Iterator[ArchiveShare]:
+def _archive_shares(place: Place, state: ArchiveState, wanted: SeqRange, records_max: int) -> Iterator[ArchiveShare]:
     """Puts every seq of the range in exactly one share; a file's share begins where the one before it ended."""
     if not wanted.size:
         return
@@ -157,7 +158,7 @@ def _archive_shares(root: str, state: ArchiveState, wanted: SeqRange, records_ma
                 for loss in losses
                 if loss.gap_from <= end and loss.gap_to >= at
             )
-            yield ArchiveShare(wanted.topic, root, at, end, file, gaps)
+            yield ArchiveShare(wanted.topic, place, at, end, file, gaps)
             at = end + 1
 
 
@@ -167,7 +168,7 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
         return
     whole = share.start <= file.first_seq and share.end >= file.last_seq
     found = 0
-    for rows in rows_of(require_file(share.root, file), share.start, share.end):
+    for rows in rows_of(share.place, require_file(share.place, file), share.start, share.end):
         found += rows.num_rows
         yield Columns(
             seq=rows.column("seq"),
@@ -181,13 +182,13 @@ def _archived(share: ArchiveShare) -> Iterator[Columns]:
         raise ArchiveDiffers(file.path, f"{found} records, expected {file.count}")
 
 
-def _seq_at(path: str, ts: int) -> int:
+def _seq_at(place: Place, path: str, ts: int) -> int:
     """The first seq of a file that has one of this time or later."""
-    for rows in rows_of(path, columns=("seq", "ts")):
+    for rows in rows_of(place, path, columns=("seq", "ts")):
         times = _milliseconds(rows.column("ts")).to_numpy()
         if times[-1] >= ts:
             return int(rows.column("seq")[int(np.searchsorted(times, ts))].as_py())
-    raise ArchiveDiffers(path, f"it has no record of {ts} or later")
+    raise ArchiveDiffers(place.at(path), f"it has no record of {ts} or later")
 
 
 def _milliseconds(ts: pa.Array) -> pa.Array:

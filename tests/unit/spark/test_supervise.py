@@ -15,6 +15,7 @@ from topics.cli.values import InvalidArguments
 from topics.errors import TopicsError
 from topics.limits import PIPELINE_REPORTS_MAX
 from topics.spark import session
+from topics.spark.archive.place import Place
 from topics.spark.jobs import supervise as supervising
 from topics.spark.jobs.reports import REPORTS, Account, Report, TopicReports
 from topics.spark.jobs.spark_messages import message_of
@@ -199,6 +200,9 @@ def test_reports_are_events_that_status_shows_and_audits_are_told_a_topic_each(
         ("[jobs.a]\npython = 'x.py'\nevery = '1d'", "python is FILE.py:FUNCTION"),
         ("[jobs.a]\npython = 'none.py:f'\ntopic = 't'\nevery = '1d'", "there is no Python file none.py"),
         ("[jobs.a", "pipelines.toml"),
+        ("storage = 3", "options of a store are texts in quotes"),
+        ("[storage]\nAWS_SECRET_ACCESS_KEY = 'x'", "is a secret: set it as an environment variable"),
+        ("[storge]\nAWS_REGION = 'x'", "there is no storge in it; did you mean storage?"),
     ],
 )
 def test_a_file_that_cannot_work_is_refused_before_spark_starts(
@@ -209,6 +213,20 @@ def test_a_file_that_cannot_work_is_refused_before_spark_starts(
     with pytest.raises(TopicsError) as refused:
         read_file("pipelines.toml", COMMON, jobs_of_the_command())
     assert said in refused.value.message
+
+
+def test_options_of_a_store_in_the_file_hold_where_the_environment_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_REGION", "here")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "to be restored")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    path = tmp_path / "pipelines.toml"
+    path.write_text("[storage]\nAWS_REGION = 'there'\nAWS_ENDPOINT_URL = 'http://store'\n")
+    with pytest.raises(InvalidArguments, match="there are no jobs in it"):
+        read_file(str(path), COMMON, {})
+    options = Place.of("s3://bucket/archive").options
+    assert (options["AWS_REGION"], options["AWS_ENDPOINT_URL"]) == ("here", "http://store")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

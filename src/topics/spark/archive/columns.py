@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -36,7 +36,6 @@ WORDS = (INFER, VARIANT)
 """Values of `--schema` that do not list columns."""
 UNFIT = "_unfit"
 PARSED = "_parsed"
-MS_PER_DAY = 86_400_000
 
 RECORD_COLUMNS = (
     StructField("seq", LongType()),
@@ -151,11 +150,6 @@ def delta_schema(columns: ArchiveColumns) -> str:
         for field in table_schema(columns).fields
     ]
     return StructType(fields).json()
-
-
-def date_of(ts: Column) -> Column:
-    """The day in UTC, whatever the session's time zone."""
-    return F.date_from_unix_date(F.floor(F.unix_millis(ts) / MS_PER_DAY).cast("int"))
 
 
 def with_value(records: DataFrame, columns: ArchiveColumns) -> DataFrame:

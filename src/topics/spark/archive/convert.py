@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 from deltalake.transaction import Transaction
 from msgspec import Struct
 from xxhash import xxh3_64_hexdigest
@@ -23,8 +23,10 @@ from xxhash import xxh3_64_hexdigest
 from topics.clock import Clock, SystemClock
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDamaged, NotAnArchive
+from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file
 from topics.spark.archive.state import ArchiveColumns, ArchivedFile, ArchivedLoss
+from topics.spark.errors import InvalidOption
 
 FORMAT = 1
 MANIFEST_DONE = "manifest.converted"
@@ -72,7 +74,9 @@ class _Old(Struct):
 
 
 def check_old(root: str) -> None:
-    """Raises `NotAnArchive` where there is nothing to convert, and `ArchiveDamaged`."""
+    """Raises `NotAnArchive` where there is nothing to convert, `InvalidOption` for an address, and `ArchiveDamaged`."""
+    if not Place.of(root).is_local:
+        raise InvalidOption("directory", f"{root} is in a store: convert the archive in a directory, and copy it there")
     _load(root)
 
 
@@ -80,20 +84,21 @@ def convert(root: str, clock: Clock | None = None) -> ConvertSummary:
     """Raises `NotAnArchive`, `ArchiveDamaged`, `ArchiveDiffers`, `TargetDiskFull`."""
     clock = clock or SystemClock()
     old = _load(root)
+    place = Place(root)
     # An earlier attempt may have left these.
     for path in (table.records_dir(root), table.losses_dir(root)):
         shutil.rmtree(os.path.join(path, "_delta_log"), ignore_errors=True)
     files = list(old.files.values())
     for file in files:
-        require_file(root, file)
+        require_file(place, file)
     epochs = {cut.topic: cut.epoch for cut in old.cuts.values()}
-    records = table.create_tables(root, old.columns, old.archive_id, old.server_id, epochs)
-    with table.room(root):
+    records = table.create_tables(place, old.columns, old.archive_id, old.server_id, epochs)
+    with table.room(place):
         rows = [{name: getattr(loss, name) for name in table.LOSSES_SCHEMA.names} for loss in old.losses]
         if rows:
             losses = pa.Table.from_pylist(rows, table.LOSSES_SCHEMA)
-            write_deltalake(DeltaTable(table.losses_dir(root)), losses, mode="append")
-            table.sync_log(table.losses_dir(root))
+            write_deltalake(table.open_table(place, table.LOSSES), losses, mode="append")
+            table.sync_log(place, table.LOSSES)
         transactions = [Transaction(cut.topic, cut.to_seq) for cut in old.cuts.values()]
         records.create_write_transaction(
             [table.add_action(file, clock.now_ms(), True) for file in files],
@@ -102,7 +107,7 @@ def convert(root: str, clock: Clock | None = None) -> ConvertSummary:
             table.PARTITIONS,
             commit_properties=CommitProperties({"topics.job": "convert"}, 0, transactions),
         )
-        table.sync_log(table.records_dir(root))
+        table.sync_log(place, table.RECORDS)
     os.rename(os.path.join(root, table.OLD_MANIFEST), os.path.join(root, MANIFEST_DONE))
     _remove_old(root)
     return ConvertSummary(root, len(old.cuts), len(files), sum(file.count for file in files), len(old.losses))

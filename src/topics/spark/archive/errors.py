@@ -4,10 +4,14 @@ from topics.spark.errors import PipelineError
 
 
 class ArchiveInUse(PipelineError):
-    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again."""
+    """Another job committed to this archive after this one had read it, so this round added nothing. Run it again. In
+    an object store, the answer to this job's own commit may have got lost instead: then the next run finds it."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"{directory}: another job wrote to it meanwhile; nothing of this round was added, run again")
+        cause = "another job wrote to it meanwhile; nothing of this round was added"
+        if "://" in directory:
+            cause = "another job wrote to it meanwhile, or the answer to a commit got lost; nothing is added twice"
+        super().__init__(f"{directory}: {cause}, run again")
 
 
 class NotAnArchive(PipelineError):
@@ -20,14 +24,11 @@ class NotAnArchive(PipelineError):
         )
 
 
-class ArchiveNotLocal(PipelineError):
-    """The archive is an address such as `s3://…`. Object stores are not supported: name a directory."""
+class StoreFailed(PipelineError):
+    """An object store refused something or did not answer. The message says what to do; what was committed stays."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"{address} is not a directory: archives in object stores are not supported; "
-            "name a directory that the driver and all executors see"
-        )
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"{address}: {problem}")
 
 
 class OldArchive(PipelineError):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from xxhash import xxh3_64_hexdigest
 
 from topics.spark.archive.errors import ArchiveOfAnotherServer
+from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file, rows_of
 from topics.spark.archive.state import ArchiveState
 from topics.spark.log import Log
@@ -40,21 +41,21 @@ def require_same_topic(root: str, state: ArchiveState, log: Log, topic: str, hea
     files = state.files_of(topic)
     if not files:
         return
-    last = files[-1].last_seq
+    place, last = Place.of(root), files[-1].last_seq
     wanted = SeqRange(topic, head.epoch, last - 1, last)
     for share in log.plan([wanted], 1, None):
         for found in log.read(share):
             if isinstance(found, Gap):
                 continue
             for seq, ts, _, _, data, _ in found.rows():
-                archived = _record_at(require_file(root, files[-1]), last)
+                archived = _record_at(place, require_file(place, files[-1]), last)
                 if seq == last and (ts, xxh3_64_hexdigest(data.encode())) != archived:
                     raise ArchiveOfAnotherServer(root, name, f"seq {seq} is another record")
 
 
 @lru_cache(maxsize=1024)
-def _record_at(path: str, seq: int) -> tuple[int, str]:
+def _record_at(place: Place, path: str, seq: int) -> tuple[int, str]:
     """Time and digest of a record. Files never change, so the answer can be cached forever."""
-    [batch] = rows_of(path, seq, seq, ("seq", "ts", "data"))
+    [batch] = rows_of(place, path, seq, seq, ("seq", "ts", "data"))
     ts = pc.cast(pc.cast(batch.column("ts"), pa.timestamp("ms", "UTC")), pa.int64())[0].as_py()
     return ts, xxh3_64_hexdigest(batch.column("data")[0].as_py().encode())

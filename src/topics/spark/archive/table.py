@@ -2,8 +2,10 @@
 
 <dir>/records/    one row for each record; files are `topic=…/date=…/<first seq>-<last seq>-<round>.parquet` below it
 <dir>/losses/     topic, gap_from, gap_to, reason
-<dir>/staging/    files being written, a directory for each round
+<dir>/staging/    files being written, a directory for each round, with the time it began in its name
 <dir>/replay-….lock    held by a replay
+
+`<dir>` is a directory or an address in an object store (`place`).
 
 Tasks write files; they become part of the archive when a commit of `records` names them. For each topic, a commit has
 an application transaction with the last archived seq as its version; its metadata says under `topics` what it added.
@@ -22,8 +24,9 @@ The order of a round, and what a crash between two steps leaves:
 import errno
 import os
 import re
-import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote, unquote
@@ -41,12 +44,13 @@ from topics.spark.archive.columns import delta_schema
 from topics.spark.archive.errors import (
     ArchiveDamaged,
     ArchiveInUse,
-    ArchiveNotLocal,
     DirectoryNotEmpty,
     NotAnArchive,
     OldArchive,
+    StoreFailed,
     TargetDiskFull,
 )
+from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file
 from topics.spark.archive.state import (
     ArchiveColumns,
@@ -69,8 +73,12 @@ LOSSES_SCHEMA = pa.schema(
     [("topic", pa.string()), ("gap_from", pa.int64()), ("gap_to", pa.int64()), ("reason", pa.string())]
 )
 NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded")
+MADE_MEANWHILE = "table already exists"
 KEEP_HOURS_DEFAULT = 168
 MS_PER_HOUR = 3_600_000
+PROBE_WRITERS = 4
+MOVES_AT_ONCE = 8
+"""In a store, moving a file is a copy, and the driver only waits for it."""
 
 
 def records_dir(root: str) -> str:
@@ -81,9 +89,9 @@ def losses_dir(root: str) -> str:
     return os.path.join(root, LOSSES)
 
 
-def new_round(root: str) -> str:
-    """The name of a directory for the files of one commit while they are written."""
-    return os.path.join(root, STAGING, uuid4().hex)
+def new_round(now_ms: int) -> str:
+    """The directory for the files of one commit while they are written, relative to the archive."""
+    return f"{STAGING}/{uuid4().hex}-{now_ms}"
 
 
 def records_path(topic: str, date: str, first_seq: int, last_seq: int, round_dir: str) -> str:
@@ -94,24 +102,23 @@ def records_path(topic: str, date: str, first_seq: int, last_seq: int, round_dir
 
 
 def replay_lock_path(root: str, topic: str, into: str) -> str:
-    return os.path.join(root, f"replay-{quote(topic, safe='._-')}-{quote(into, safe='._-')}.lock")
+    """For an archive in a store, it is on this machine: a store has no locks."""
+    name = f"replay-{quote(topic, safe='._-')}-{quote(into, safe='._-')}.lock"
+    if Place.of(root).is_local:
+        return os.path.join(root, name)
+    return os.path.join(tempfile.gettempdir(), f"topics-{xxh3_64_hexdigest(root.encode())}-{name}"[:255])
 
 
 def load(root: str) -> ArchiveState:
-    """Raises `NotAnArchive`, `OldArchive`, `ArchiveDamaged`."""
-    return _state(root, _open(root))
+    """Raises `NotAnArchive`, `OldArchive`, `ArchiveDamaged`, `StoreFailed`."""
+    place = Place.of(root)
+    with place.reaching():
+        return _state(place, _open(place))
 
 
-def require_local(root: str) -> None:
-    """Raises `ArchiveNotLocal`. Runs before anything of `deltalake`, which would take an address and look for cloud
-    credentials on this machine and around it."""
-    if "://" in root:
-        raise ArchiveNotLocal(root)
-
-
-def is_archive(root: str) -> bool:
-    require_local(root)
-    return DeltaTable.is_deltatable(records_dir(root)) or os.path.isdir(os.path.join(root, OLD_MANIFEST))
+def is_archive(place: Place) -> bool:
+    with place.reaching():
+        return _has_table(place, RECORDS) or _is_old(place)
 
 
 class ArchiveTable:
@@ -120,13 +127,13 @@ class ArchiveTable:
 
     def __init__(self, root: str, clock: Clock) -> None:
         self.root = root
+        self.place = Place.of(root)
         self._clock = clock
         self._table: DeltaTable | None = None
         self._state: ArchiveState | None = None
-        if is_archive(root):
-            self._table = _open(root)
-            self._state = _state(root, self._table)
-        elif os.path.isdir(root) and (foreign := sorted(set(os.listdir(root)) - {RECORDS, LOSSES, STAGING})):
+        if is_archive(self.place):
+            self._reload()
+        elif foreign := sorted(set(self.place.names()) - {RECORDS, LOSSES, STAGING}):
             raise DirectoryNotEmpty(root, foreign[0])
 
     @property
@@ -140,7 +147,7 @@ class ArchiveTable:
 
     def create(self, columns: ArchiveColumns, server_id: str = "") -> None:
         """Makes the directory an archive."""
-        create_tables(self.root, columns, uuid4().hex, server_id, {})
+        create_tables(self.place, columns, uuid4().hex, server_id, {})
         self._reload()
 
     def note(self, server_id: str, epochs: Mapping[str, int]) -> None:
@@ -196,49 +203,53 @@ class ArchiveTable:
         self._reload()
         if not full:
             return len(gone)
-        for name in os.listdir(staging) if os.path.isdir(staging := os.path.join(self.root, STAGING)) else ():
-            path = os.path.join(staging, name)
-            if os.path.getmtime(path) * 1000 <= self._clock.now_ms() - keep_hours * MS_PER_HOUR:
-                shutil.rmtree(path, ignore_errors=True)
+        for name in self.place.names(STAGING):
+            began_ms = name.rpartition("-")[2]
+            if not began_ms.isdecimal() or int(began_ms) <= self._clock.now_ms() - keep_hours * MS_PER_HOUR:
+                self.place.remove_all(f"{STAGING}/{name}")
         return len(gone)
 
     @contextmanager
-    def placing(self, written: Sequence[WrittenFile]) -> Iterator[list[ArchivedFile]]:
-        """Moves the files of a round into place for the block that commits them. `checked_files` has synced their
-        content; this syncs their names. If the block fails, what it did not commit is removed again."""
+    def writing(self) -> Iterator[str]:
+        """A directory for the files of one commit; gone when the block ends. Raises `TargetDiskFull`."""
+        path = new_round(self._clock.now_ms())
         try:
-            with room(self.root):
-                directories = {os.path.dirname(os.path.join(self.root, entry.file.path)) for entry in written}
-                for directory in directories:
-                    os.makedirs(directory, exist_ok=True)
-                for entry in written:
-                    os.rename(entry.staged_path, os.path.join(self.root, entry.file.path))
-                for directory in directories:
-                    _sync(directory)
+            with room(self.place):
+                yield path
+        finally:
+            # Tasks of an interrupted job may still be writing; `vacuum` removes what they leave.
+            with suppress(OSError, StoreFailed):
+                self.place.remove_all(path)
+
+    @contextmanager
+    def placing(self, written: Sequence[WrittenFile]) -> Iterator[list[ArchivedFile]]:
+        """Moves the files of a round into place for the block that commits them. The tasks have synced their content;
+        this syncs their names. If the block fails, what it did not commit is removed again."""
+        try:
+            with room(self.place), ThreadPoolExecutor(MOVES_AT_ONCE) as moving:
+                moved = moving.map(lambda entry: self.place.move(entry.staged_path, entry.file.path), written)
+                list(moved)  # raises what a move raised
+                for directory in {os.path.dirname(entry.file.path) for entry in written}:
+                    self.place.sync(directory)
             yield [entry.file for entry in written]
         except Exception:  # after Ctrl-C, as after a kill, `vacuum` removes what is left
             committed = {file.path for file in load(self.root).files}
             for entry in written:
                 if entry.file.path not in committed:
-                    with suppress(FileNotFoundError):
-                        os.remove(os.path.join(self.root, entry.file.path))
+                    self.place.remove(entry.file.path)
             raise
 
     def unnamed_files(self) -> list[str]:
         """Files the table does not name: those of jobs that are running or were killed."""
         named = {file.path for file in self.state.files}
-        found = []
-        for top in (RECORDS, STAGING):
-            for parent, _, names in os.walk(os.path.join(self.root, top)):
-                paths = [os.path.relpath(os.path.join(parent, name), self.root) for name in names]
-                found += [path for path in paths if path.endswith(".parquet") and path not in named]
-        return sorted(path for path in found if "_delta_log" not in path)
+        found = [path for top in (RECORDS, STAGING) for path in self.place.files(top) if path.endswith(".parquet")]
+        return sorted(path for path in found if path not in named and "_delta_log" not in path)
 
     def require_files(self) -> None:
         """Checks that every file is there and has its length. Raises `ArchiveDiffers`. The bytes are left to
         `audit`."""
         for file in self.state.files:
-            require_file(self.root, file)
+            require_file(self.place, file)
 
     @property
     def _delta(self) -> DeltaTable:
@@ -254,12 +265,14 @@ class ArchiveTable:
 
     def _committed(self) -> None:
         """Keeps this process at its own commit, even if others have committed after it."""
-        self._delta.load_as_version(self.state.version + 1)
-        self._state = _state(self.root, self._delta)
+        with self.place.reaching():
+            self._delta.load_as_version(self.state.version + 1)
+            self._state = _state(self.place, self._delta)
 
     def _reload(self) -> None:
-        self._table = _open(self.root)
-        self._state = _state(self.root, self._table)
+        with self.place.reaching():
+            self._table = _open(self.place)
+            self._state = _state(self.place, self._table)
 
     def _added(self, file: ArchivedFile, data_change: bool) -> AddAction:
         return add_action(file, self._clock.now_ms(), data_change)
@@ -272,15 +285,13 @@ class ArchiveTable:
     ) -> None:
         properties = CommitProperties(dict(metadata), 0, list(transactions))
         with self._committing():
-            self._delta.create_write_transaction(
-                list(actions), "append", self._delta.schema(), PARTITIONS, commit_properties=properties
-            )
-            sync_log(records_dir(self.root))
+            _commit(self._delta, actions, PARTITIONS, properties)
+            sync_log(self.place, RECORDS)
         self._committed()
 
     def _write_losses(self, cuts: Sequence[TopicCut], losses: Sequence[ArchivedLoss]) -> None:
         with self._committing():
-            table = DeltaTable(losses_dir(self.root))
+            table = open_table(self.place, LOSSES)
             known = _losses(table)
             for cut in cuts:
                 # A round that was cut off before its commit to `records` left these.
@@ -289,33 +300,40 @@ class ArchiveTable:
             if losses:
                 rows = [{name: getattr(loss, name) for name in LOSSES_SCHEMA.names} for loss in losses]
                 write_deltalake(table, pa.Table.from_pylist(rows, LOSSES_SCHEMA), mode="append")
-                sync_log(losses_dir(self.root))
+                sync_log(self.place, LOSSES)
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
-        with room(self.root):
-            try:
-                yield
-            except CommitFailedError as error:
-                if NO_SPACE.search(str(error)):
-                    raise
-                raise ArchiveInUse(self.root) from error
+        with room(self.place), self.place.reaching(), _first(self.place):
+            yield
 
 
 @contextmanager
-def room(root: str) -> Iterator[None]:
+def _first(place: Place) -> Iterator[None]:
+    """Turns the refusal of a commit, or of a table, that somebody else has made into `ArchiveInUse`."""
+    try:
+        yield
+    except DeltaError as error:
+        refused = isinstance(error, CommitFailedError) or MADE_MEANWHILE in str(error)
+        if not refused or NO_SPACE.search(str(error)):
+            raise
+        raise ArchiveInUse(place.root) from error
+
+
+@contextmanager
+def room(place: Place) -> Iterator[None]:
     """Turns every error that means a full disk into `TargetDiskFull`."""
     try:
         yield
     except Exception as error:  # Spark, Delta and Arrow each raise a different one
         full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
         if full or NO_SPACE.search(str(error)):
-            raise TargetDiskFull(root) from error
+            raise TargetDiskFull(place.root) from error
         raise
 
 
 def create_tables(
-    root: str, columns: ArchiveColumns, archive_id: str, server_id: str, epochs: Mapping[str, int]
+    place: Place, columns: ArchiveColumns, archive_id: str, server_id: str, epochs: Mapping[str, int]
 ) -> DeltaTable:
     """Creates both tables, empty. `records` comes last: once it exists, the directory is an archive."""
     configuration = {ARCHIVE_ID: archive_id, COLUMNS: msgspec.json.encode(columns).decode()}
@@ -326,20 +344,51 @@ def create_tables(
         schema = Schema.from_json(delta_schema(columns))
     except (DeltaError, ValueError) as error:
         raise InvalidOption("schema", f"a Delta table has no such type ({error}); name another one") from None
-    with room(root):
-        os.makedirs(root, exist_ok=True)
-        if not DeltaTable.is_deltatable(losses_dir(root)):
-            DeltaTable.create(losses_dir(root), Schema.from_arrow(LOSSES_SCHEMA))
-            sync_log(losses_dir(root))
+    with room(place), place.reaching(), _first(place):
+        if place.is_local:
+            os.makedirs(place.root, exist_ok=True)
+        else:
+            _require_one_winner(place)
+        if not _has_table(place, LOSSES):
+            DeltaTable.create(place.at(LOSSES), Schema.from_arrow(LOSSES_SCHEMA), storage_options=_options(place))
+            sync_log(place, LOSSES)
         table = DeltaTable.create(
-            records_dir(root),
+            place.at(RECORDS),
             schema,
             partition_by=PARTITIONS,
             configuration=configuration,
+            storage_options=_options(place),
             raise_if_key_not_exists=False,
         )
-        sync_log(records_dir(root))
+        sync_log(place, RECORDS)
     return table
+
+
+def _require_one_winner(place: Place) -> None:
+    """Lets some writers make the same commit at once. Raises `StoreFailed` if the store takes more than one: Delta
+    looks for a newer version before it writes one, and between two that looked, only the store can decide."""
+    probe = f"{STAGING}/probe-{uuid4().hex}"
+
+    def commits(writer: DeltaTable) -> bool:
+        try:
+            _commit(writer, [AddAction(uuid4().hex, 0, {}, 0, True, "{}")], [], CommitProperties({}, 0, []))
+        except CommitFailedError:
+            return False
+        return True
+
+    try:
+        DeltaTable.create(place.at(probe), Schema.from_arrow(LOSSES_SCHEMA), storage_options=_options(place))
+        writers = [open_table(place, probe) for _ in range(PROBE_WRITERS)]
+        with ThreadPoolExecutor(PROBE_WRITERS) as at_once:
+            winners = sum(at_once.map(commits, writers))
+    finally:
+        place.remove_all(probe)
+    if winners > 1:
+        raise StoreFailed(
+            place.root,
+            "it lets a second writer replace a commit, because it ignores If-None-Match, so no archive there would be "
+            "safe: use another store, or a directory",
+        )
 
 
 def add_action(file: ArchivedFile, now_ms: int, data_change: bool) -> AddAction:
@@ -354,20 +403,14 @@ def add_action(file: ArchivedFile, now_ms: int, data_change: bool) -> AddAction:
     return AddAction(_in_table(file), file.size_bytes, values, now_ms, data_change, text)
 
 
-def sync_log(path: str) -> None:
-    """Makes the newest commit of a table durable."""
-    log = os.path.join(path, "_delta_log")
-    newest = max(name for name in os.listdir(log) if name.endswith(".json"))
-    for name in (os.path.join(log, newest), log):
-        _sync(name)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_log(place: Place, table: str) -> None:
+    """Makes the newest commit of a table durable. In a store, it is."""
+    if not place.is_local:
+        return
+    log = f"{table}/_delta_log"
+    newest = max(name for name in place.names(log) if name.endswith(".json"))
+    place.sync(f"{log}/{newest}")
+    place.sync(log)
 
 
 def to_text(cuts: Iterable[TopicCut]) -> str:
@@ -382,32 +425,57 @@ def _time(ts: int) -> str:
     return pa.scalar(ts, pa.timestamp("ms")).cast(pa.string()).as_py().replace(" ", "T") + "Z"  # type: ignore[no-any-return]
 
 
-def _open(root: str) -> DeltaTable:
-    require_local(root)
-    path = records_dir(root)
-    if os.path.isdir(os.path.join(root, OLD_MANIFEST)):
-        raise OldArchive(root)
-    if not DeltaTable.is_deltatable(path):
-        raise NotAnArchive(root)
+def open_table(place: Place, name: str) -> DeltaTable:
+    return DeltaTable(place.at(name), storage_options=_options(place))
+
+
+def _options(place: Place) -> dict[str, str]:
+    return dict(place.options)
+
+
+def _has_table(place: Place, name: str) -> bool:
+    return DeltaTable.is_deltatable(place.at(name), _options(place))
+
+
+def _is_old(place: Place) -> bool:
+    """Old archives were directories."""
+    return place.is_local and os.path.isdir(place.at(OLD_MANIFEST))
+
+
+def _commit(
+    table: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    partitions: list[str],
+    properties: CommitProperties,
+) -> None:
+    table.create_write_transaction(list(actions), "append", table.schema(), partitions, commit_properties=properties)
+
+
+def _open(place: Place) -> DeltaTable:
+    if _is_old(place):
+        raise OldArchive(place.root)
+    if not _has_table(place, RECORDS):
+        raise NotAnArchive(place.root)
     try:
-        table = DeltaTable(path)
+        with place.reaching():
+            table = open_table(place, RECORDS)
         if ARCHIVE_ID not in table.metadata().configuration:
-            raise NotAnArchive(root)
+            raise NotAnArchive(place.root)
         return table
     except DeltaError as error:
-        raise ArchiveDamaged(path, f"its log cannot be read ({error})") from None
+        raise ArchiveDamaged(place.at(RECORDS), f"its log cannot be read ({error})") from None
 
 
-def _state(root: str, table: DeltaTable) -> ArchiveState:
+def _state(place: Place, table: DeltaTable) -> ArchiveState:
     configured = table.metadata().configuration
     columns = msgspec.json.decode(configured[COLUMNS], type=ArchiveColumns)
     state = ArchiveState(configured[ARCHIVE_ID], configured.get(SERVER_ID, ""), columns, table.version())
     added: Any = pa.table(table.get_add_actions(flatten=True))
     state.files = [_file(row) for row in added.to_pylist()]
     try:
-        losses = _losses(DeltaTable(losses_dir(root)))
+        losses = _losses(open_table(place, LOSSES))
     except DeltaError as error:
-        raise ArchiveDamaged(losses_dir(root), f"its log cannot be read ({error})") from None
+        raise ArchiveDamaged(place.at(LOSSES), f"its log cannot be read ({error})") from None
     state.forgotten = [
         msgspec.json.decode(value, type=Forgotten) for name, value in configured.items() if name.startswith(FORGOTTEN)
     ]

@@ -1,26 +1,30 @@
-"""What a task of `archive` does: it reads its share of a round and writes it as files, in one pass.
+"""How tasks write the files of an archive: what they read of a topic, what Spark made of it, or other files anew.
 
-Rows go from the reader into Parquet as Arrow columns, and none of them through the JVM. Then each file is synced and
-read back, with the checksum of every page, and must have the rows that were read: as many, with the same seqs and the
-same hash. The driver gets numbers only. Tasks use this, so nothing of Delta is imported here.
+Rows are Arrow columns all the way. Each file that is finished is synced and read back, with the checksum of every page,
+and must have the rows that were written: as many, with the same seqs and the same hash. The driver gets numbers only.
+Tasks use this, so nothing of Delta is imported here.
 
 A task that is tried again writes files of other names; those of the first try are named by nobody.
 """
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import json
 from pyspark.sql.datasource import InputPartition
 
 from topics import limits
+from topics.spark.archive.errors import ArchiveDiffers
+from topics.spark.archive.place import Place
 from topics.spark.archive.row_hash import rows_xor
-from topics.spark.archive.rows import COLUMNS, rows_of
+from topics.spark.archive.rows import COLUMNS, require_file, rows_of, to_forget
+from topics.spark.archive.state import ArchivedFile, Forgotten
 from topics.spark.columns import Columns
 from topics.spark.errors import PipelineError
 from topics.spark.json_columns import PayloadColumn, PayloadParser
@@ -30,7 +34,9 @@ from topics.spark.origin import open_log
 from topics.spark.tasks import TopicsPartition
 from topics.spark.telling import telling
 
-MS_PER_DAY = 86_400_000
+US_PER_DAY = 86_400_000_000
+STAGED = "staged string"
+"""The column of what `FrameWriter` gives Spark."""
 
 
 class WrittenWrong(PipelineError):
@@ -80,6 +86,7 @@ class ShareWriter:
     that does not fit has none, or, if the schema is `strict`, ends the round."""
 
     read: ReadOptions
+    place: Place
     round_dir: str
     schema: pa.Schema
     payload: tuple[PayloadColumn, ...]
@@ -89,8 +96,7 @@ class ShareWriter:
         assert isinstance(share, TopicsPartition)
         outcome = Outcome()
         parser = PayloadParser(self.payload, "UTC") if self.payload else None
-        os.makedirs(self.round_dir, exist_ok=True)
-        file: _File | None = None
+        files = _Files(self.place, self.round_dir, self.schema)
         with telling(), open_log(self.read) as log:
             for topic, item in log.read_all(share.shares):
                 if isinstance(item, Gap):
@@ -100,14 +106,8 @@ class ShareWriter:
                 if self.strict and unfit:
                     outcome.unfit = (topic, item.seq[unfit[0]].as_py())
                     return outcome
-                for date, rows in _by_date(item, batch):
-                    if file is None or (file.topic, file.date) != (topic, date):
-                        if file is not None:
-                            outcome.files.append(file.finished())
-                        file = _File(self.round_dir, topic, date, self.schema)
-                    file.add(rows)
-            if file is not None:
-                outcome.files.append(file.finished())
+                files.add(topic, batch)
+            outcome.files = files.finished()
         return outcome
 
     def _batch(self, columns: Columns, parser: PayloadParser | None) -> tuple[pa.RecordBatch, list[int]]:
@@ -128,28 +128,134 @@ class ShareWriter:
         return pa.RecordBatch.from_arrays(cast, schema=self.schema), unfit
 
 
-def _by_date(columns: Columns, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a batch by the day they were written on, in UTC. Rows come in the order of seqs, and so of days."""
-    days = columns.ts.to_numpy() // MS_PER_DAY
-    ends = [*(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+@dataclass(frozen=True, slots=True)
+class FrameWriter:
+    """Sent to the tasks that have rows of Spark's, with their `topic`. Each file it wrote is a row, as JSON."""
+
+    place: Place
+    round_dir: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = _Files(self.place, self.round_dir, self.schema)
+        with telling():
+            for batch in batches:
+                for topic, rows in _runs(batch.column("topic").to_pylist(), batch):
+                    files.add(topic, rows.select(self.schema.names).cast(self.schema))
+            staged = files.finished()
+        yield pa.RecordBatch.from_pydict({"staged": pa.array([json.encode(file).decode() for file in staged])})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The file that a group became, if any row was left, and what was read of it. `gone`: rows that were left out."""
+
+    staged: StagedFile | None
+    first_seq: int
+    last_seq: int
+    count: int
+    gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """Sent to the tasks: makes one file of several neighbours of a topic and date, without what is to be forgotten."""
+
+    place: Place
+    round_dir: str
+    schema: pa.Schema
+    entry: Forgotten | None = None
+
+    def __call__(self, group: Sequence[ArchivedFile]) -> Rewritten:
+        files = _Files(self.place, self.round_dir, self.schema)
+        first_seq = last_seq = count = gone = 0
+        with telling():
+            for file in group:
+                for rows in rows_of(self.place, require_file(self.place, file), columns=self.schema.names):
+                    seqs = rows.column("seq").to_numpy()
+                    if seqs[0] <= last_seq:
+                        raise ArchiveDiffers(self.place.at(file.path), f"seq {seqs[0]} comes after {last_seq}")
+                    first_seq, last_seq, count = first_seq or int(seqs[0]), int(seqs[-1]), count + len(seqs)
+                    kept = rows
+                    if self.entry is not None:
+                        kept = rows.filter(pa.array(~to_forget(seqs, rows.column("tag"), self.entry)))
+                    gone += rows.num_rows - kept.num_rows
+                    if kept.num_rows:
+                        files.add(file.topic, kept.cast(self.schema))
+            staged = files.finished()
+        return Rewritten(staged[0] if staged else None, first_seq, last_seq, count, gone)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenCounter:
+    """Sent to the tasks: how many rows of a file are to be forgotten."""
+
+    place: Place
+    entry: Forgotten
+
+    def __call__(self, file: ArchivedFile) -> int:
+        with telling():
+            found = rows_of(self.place, require_file(self.place, file), columns=("seq", "tag"))
+            return sum(
+                int(to_forget(rows.column("seq").to_numpy(), rows.column("tag"), self.entry).sum()) for rows in found
+            )
+
+
+class _Files:
+    """The files of a task, one after the other: a new one begins with each topic and each day, in UTC. Rows come in the
+    order of seqs, and so of days."""
+
+    def __init__(self, place: Place, directory: str, schema: pa.Schema) -> None:
+        self._place = place
+        self._directory = directory
+        self._schema = schema
+        self._file: _File | None = None
+        self._finished: list[StagedFile] = []
+
+    def add(self, topic: str, rows: pa.RecordBatch) -> None:
+        days = pc.cast(rows.column("ts"), pa.int64()).to_numpy() // US_PER_DAY
+        for day, some in _runs(days, rows):
+            date = str(np.datetime64(int(day), "D"))
+            if self._file is None or (self._file.topic, self._file.date) != (topic, date):
+                self._finish()
+                self._file = _File(self._place, self._directory, topic, date, self._schema)
+            self._file.add(some)
+
+    def finished(self) -> list[StagedFile]:
+        """Raises `WrittenWrong`."""
+        self._finish()
+        return self._finished
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._finished.append(self._file.finished())
+            self._file = None
+
+
+def _runs(values: Any, batch: pa.RecordBatch) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """The rows of a batch in pieces that have the same value."""
+    found = np.asarray(values)
+    ends = [*(np.flatnonzero(found[1:] != found[:-1]) + 1).tolist(), len(found)] if len(found) else []
     start = 0
     for end in ends:
-        yield str(days[start].astype("datetime64[D]")), batch.slice(start, end - start)
+        yield values[start], batch.slice(start, end - start)
         start = end
 
 
 class _File:
     """A file of one topic and date while it is written, a row group at a time."""
 
-    def __init__(self, directory: str, topic: str, date: str, schema: pa.Schema) -> None:
+    def __init__(self, place: Place, directory: str, topic: str, date: str, schema: pa.Schema) -> None:
         self.topic = topic
         self.date = date
-        self._path = os.path.join(directory, f"{uuid4().hex}.parquet")
+        self._place = place
+        self._path = f"{directory}/{uuid4().hex}.parquet"
         self._sums: list[Sums] = []
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
+        self._sink = place.create(self._path)
         self._writer = pq.ParquetWriter(
-            self._path,
+            self._sink,
             schema,
             compression="zstd",
             write_page_checksum=True,
@@ -170,17 +276,22 @@ class _File:
         """Raises `WrittenWrong`. The file is durable when this returns."""
         if self._waiting:
             self._write_group()
-        self._writer.close()
-        size_bytes = _synced_size(self._path)
+        with self._place.reaching():
+            self._writer.close()
+            self._sink.close()
+        self._place.sync(self._path)
+        size_bytes = self._place.size(self._path)
+        assert size_bytes is not None, "it was closed just now"
         written = joined(self._sums)
-        found = joined([sums_of(rows) for rows in rows_of(self._path)])
+        found = joined([sums_of(rows) for rows in rows_of(self._place, self._path)])
         if found != written:
-            raise WrittenWrong(self._path, f"it had {found} where {written} were due")
+            raise WrittenWrong(self._place.at(self._path), f"it had {found} where {written} were due")
         return StagedFile(self._path, self.topic, self.date, written, size_bytes)
 
     def _write_group(self) -> None:
         group = pa.Table.from_batches(self._waiting)
-        self._writer.write_table(group, row_group_size=group.num_rows)
+        with self._place.reaching():
+            self._writer.write_table(group, row_group_size=group.num_rows)
         self._waiting = []
         self._waiting_rows = self._waiting_bytes = 0
 
@@ -231,12 +342,3 @@ def _leaves(schema: pa.Schema) -> list[str]:
         else:
             found.append(path)
     return found
-
-
-def _synced_size(path: str) -> int:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)

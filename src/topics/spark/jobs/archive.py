@@ -24,7 +24,6 @@ from topics.spark.archive.columns import (
     WORDS,
     arrow_schema,
     columns_of,
-    date_of,
     described,
     file_schema,
     payload_columns,
@@ -34,9 +33,10 @@ from topics.spark.archive.columns import (
 )
 from topics.spark.archive.errors import SchemaDiffers, SchemaDoesNotFit
 from topics.spark.archive.identity import require_same_server, require_same_topic
+from topics.spark.archive.place import Place
 from topics.spark.archive.state import ArchivedLoss, TopicCut, WrittenFile, lost_seqs, merged_losses
 from topics.spark.archive.table import ArchiveTable
-from topics.spark.archive.writing import Outcome, ShareWriter
+from topics.spark.archive.writing import STAGED, FrameWriter, Outcome, ShareWriter, StagedFile
 from topics.spark.errors import InvalidOption, PipelineError
 from topics.spark.inference import sample
 from topics.spark.jobs.preflight import require_types, require_writable
@@ -267,7 +267,7 @@ class _Run:
         file_records = min(self._records_of_file(piece) for piece in self._waiting(target, None))
         round_records = self._spec.round_records or file_records * self._spark.sparkContext.defaultParallelism * WAVES
         ranges = self._waiting(target, round_records)
-        with archive_files.writing(self._store.root) as round_dir:
+        with self._store.writing() as round_dir:
             written, losses = self._write(ranges, round_dir, file_records)
             cuts = [self._cut(piece, written, losses) for piece in ranges]
             self._require_unchanged(ranges)
@@ -310,7 +310,7 @@ class _Run:
         shares = plan(
             self._log, replace(self._read, min_partitions=tasks, partition_records_max=file_records), [*ranges]
         )
-        write = ShareWriter(self._read, round_dir, arrow_schema(columns), payload, columns.strict)
+        write = ShareWriter(self._read, self._store.place, round_dir, arrow_schema(columns), payload, columns.strict)
         context = self._spark.sparkContext
         outcomes: list[Outcome] = context.parallelize(shares, max(1, len(shares))).map(write).collect()
         for outcome in outcomes:
@@ -322,7 +322,7 @@ class _Run:
     def _written_by_spark(
         self, ranges: Sequence[SeqRange], round_dir: str, file_records: int, tasks: int
     ) -> tuple[list[WrittenFile], list[ArchivedLoss]]:
-        """The same, where only Spark can make the column `value`."""
+        """The same, where only Spark can make the column `value`: tasks write what it made."""
         columns = self._store.state.columns
         seen = Observation("archive")
         gap = F.struct("topic", "gap_from", "gap_to", "reason")
@@ -331,15 +331,16 @@ class _Run:
         )
         records = source.where(F.col("kind") == RECORD)
         typed = with_value(records, columns)
-        frame = typed.select("topic", date_of(F.col("ts")).alias("date"), *file_schema(columns).names)
+        write = FrameWriter(self._store.place, round_dir, arrow_schema(columns))
         try:
-            archive_files.write_round(frame, round_dir)
+            rows = typed.select("topic", *file_schema(columns).names).mapInArrow(write, STAGED).collect()
         except Exception as error:  # only the text of Spark's errors says what went wrong
             unfit = unfit_of(error, columns)
             if unfit is not None:
                 raise unfit from None
             raise
-        return archive_files.checked_files(self._spark, round_dir, columns), _losses(map(tuple, seen.get["gaps"]))
+        staged = (json.decode(row.staged, type=StagedFile) for row in rows)
+        return archive_files.written_files(staged, round_dir), _losses(map(tuple, seen.get["gaps"]))
 
     def _cut(self, piece: SeqRange, written: Sequence[WrittenFile], losses: Sequence[ArchivedLoss]) -> TopicCut:
         """What the round adds of a topic. Raises `SeqsUnaccounted` unless every seq is accounted for."""
@@ -411,8 +412,12 @@ def check_spec(spec: ArchiveSpec) -> None:
         raise InvalidOption("file_mb", "sizes, intervals and rounds must be greater than 0")
     if spec.schema and spec.schema not in WORDS:
         require_types(spec.schema)
-    require_writable(spec.directory, "to")
+    place = Place.of(spec.directory)
+    if place.is_local:
+        require_writable(spec.directory, "to")
     store = ArchiveTable(spec.directory, SystemClock())
+    if not place.is_local:
+        place.require_writable()
     if store.exists:
         require_columns(spec.directory, store.state.columns, spec.schema)
     read: ReadOptions = read_options(source_options(spec), Mode.BATCH)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from topics.clock import Clock, SystemClock
 from topics.spark.archive import table
+from topics.spark.archive.place import Place
 from topics.spark.archive.state import ArchivedFile, ArchiveState, TopicCut
 from topics.spark.errors import InvalidOption
 from topics.spark.file_log import FileLog
@@ -199,6 +200,7 @@ class _Run:
 
     def _compare(self, topics: dict[str, _Topic], state: ArchiveState) -> None:
         assert self._spec.archive is not None
+        place = Place.of(self._spec.archive)
         spans: list[SpanDue] = []
         server_id = read_id(RealDisk(), self._spec.data)
         if server_id and state.server_id and server_id != state.server_id:
@@ -222,7 +224,7 @@ class _Run:
             for start, end, file in _spans(state.files_of(name), cut):
                 partitions = tuple(log.partitions(name, start, end))
                 forgotten = tuple(entry for entry in state.forgotten if entry.topic == name)
-                spans.append(SpanDue(self._spec.archive, name, start, end, file, partitions, width, forgotten))
+                spans.append(SpanDue(place, name, start, end, file, partitions, width, forgotten))
         self._progress.begin("comparing the archive", sum(span.end - span.start + 1 for span in spans), unit="seqs")
         found: SpanCompared
         for found in self._map(compare_span, spans):

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from topics.errors import TopicsError
-from topics.model.tag_match import parse_match
 from topics.spark.archive.errors import ArchiveDiffers
-from topics.spark.archive.rows import require_file, rows_of
+from topics.spark.archive.place import Place
+from topics.spark.archive.rows import require_file, rows_of, to_forget
 from topics.spark.archive.state import ArchivedFile, Forgotten
 from topics.spark.columns import Columns
 from topics.spark.file_partition import FilePartition, GapPiece
@@ -78,7 +78,7 @@ class SpanDue:
     """Seqs [start, end] of an archived topic, the file that has them (None: the archive has none of them), and where
     the same seqs are in the data directory."""
 
-    root: str
+    place: Place
     topic: str
     start: int
     end: int
@@ -151,11 +151,11 @@ class _ArchivedRows:
         if file is None:
             return
         try:
-            path = require_file(self._due.root, file)
+            path = require_file(self._due.place, file)
         except ArchiveDiffers as error:
             self._found.problems.append(error.message)
             return
-        for batch in rows_of(path):
+        for batch in rows_of(self._due.place, path):
             seqs = batch.column("seq").to_numpy()
             if seqs[0] <= self._last_seq or (np.diff(seqs) <= 0).any() or seqs[-1] > self._due.end:
                 self._found.problems.append(f"{file.path}: its seqs are out of order, or not those that were archived")
@@ -169,9 +169,7 @@ class _ArchivedRows:
 
 def _require_forgotten(due: SpanDue, where: str, seqs: Ints, tags: pa.Array, found: SpanCompared) -> None:
     for entry in due.forgotten:
-        match = parse_match(entry.match)
-        fits = pc.starts_with(tags, match.text) if match.is_prefix else pc.equal(tags, match.text)
-        left = seqs[pc.fill_null(fits, False).to_numpy(zero_copy_only=False) & (seqs <= entry.to_seq)]
+        left = seqs[to_forget(seqs, tags, entry)]
         if len(left):
             found.problems.append(
                 f'topic "{due.topic}": {len(left)} records with the tag {entry.match} were to be forgotten and are in '

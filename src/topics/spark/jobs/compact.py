@@ -1,14 +1,12 @@
 """`compact`: merges small files of an archive. The records and their order stay the same.
 
 It merges neighbouring files of one topic and date up to a size, reads the result back, compares it with the parts, and
-only then commits it in their place. Spark merges, not `deltalake`, which would neither keep the order of seqs nor write
-checksums into pages. Files no longer needed are removed once readers have had time to finish.
+only then commits it in their place. Our tasks merge, not `deltalake`, which would neither keep the order of seqs nor
+write checksums into pages. Files no longer needed are removed once readers have had time to finish.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import xor
 
 from msgspec import Struct
 from pyspark.sql import SparkSession
@@ -17,8 +15,9 @@ from topics.clock import Clock, SystemClock
 from topics.spark.archive import files as archive_files
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers
-from topics.spark.archive.state import ArchivedFile, WrittenFile
+from topics.spark.archive.state import ArchivedFile
 from topics.spark.archive.table import KEEP_HOURS_DEFAULT, ArchiveTable
+from topics.spark.archive.writing import Rewritten
 from topics.spark.errors import InvalidOption
 from topics.spark.jobs.progress import Progress, Silent
 
@@ -124,27 +123,21 @@ def _rounds(groups: list[list[ArchivedFile]], groups_max: int) -> list[list[list
 
 
 def _merge(spark: SparkSession, store: ArchiveTable, groups: list[list[ArchivedFile]]) -> None:
-    columns, root = store.state.columns, store.root
-    replaced = [file for group in groups for file in group]
-    with archive_files.writing(root) as round_dir:
-        archive_files.write_round(archive_files.one_file_each(spark, root, groups, columns), round_dir)
-        written = archive_files.checked_files(spark, round_dir, columns)
-        _require_same(root, groups, written)
-        due = archive_files.sums(spark, root, replaced, columns)
-        found = (sum(entry.file.count for entry in written), reduce(xor, (entry.rows_xor for entry in written)))
-        if due != found:
-            raise ArchiveDiffers(f"{root}/{replaced[0].path} or a file after it", "merged, it had other rows")
+    with store.writing() as round_dir:
+        merged = archive_files.rewritten(spark, store, round_dir, groups)
+        for group, entry in zip(groups, merged, strict=True):
+            _require_same(store.root, group, entry)
+        written = archive_files.written_files((entry.staged for entry in merged if entry.staged), round_dir)
         with store.placing(written) as placed:
-            store.replace(placed, replaced, {"topics.job": "compact"})
+            store.replace(placed, [file for group in groups for file in group], {"topics.job": "compact"})
 
 
-def _require_same(root: str, groups: Sequence[Sequence[ArchivedFile]], written: Sequence[WrittenFile]) -> None:
+def _require_same(root: str, group: Sequence[ArchivedFile], found: Rewritten) -> None:
     """Raises `ArchiveDiffers` if a file of a group no longer has the rows it had when it was archived."""
-    due = sorted((g[0].topic, g[0].first_seq, g[-1].last_seq, sum(file.count for file in g)) for g in groups)
-    found = sorted((entry.file.topic, entry.file.first_seq, entry.file.last_seq, entry.file.count) for entry in written)
-    for group, wanted, is_there in zip(groups, due, found, strict=False):
-        if wanted != is_there:
-            path = f"{root}/{group[0].path} or a file after it"
-            raise ArchiveDiffers(path, f"seqs {is_there[1]} to {is_there[2]}, expected {wanted[1]} to {wanted[2]}")
-    if len(due) != len(found):
-        raise ArchiveDiffers(root, f"{len(found)} files after the merge, expected {len(due)}")
+    due = (group[0].first_seq, group[-1].last_seq, sum(file.count for file in group))
+    if due != (found.first_seq, found.last_seq, found.count):
+        raise ArchiveDiffers(
+            f"{root}/{group[0].path} or a file after it",
+            f"{found.count} records of seqs {found.first_seq} to {found.last_seq}, expected {due[2]} of {due[0]} to "
+            f"{due[1]}",
+        )

@@ -11,17 +11,15 @@ A job that read the records before step 1 cannot commit them after step 2, becau
 The summary lists what this job cannot reach.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from topics.clock import Clock, SystemClock
 from topics.model.names import is_topic_name
-from topics.model.tag_match import TagMatch, parse_match
+from topics.model.tag_match import parse_match
 from topics.spark.archive import files as archive_files
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers, ArchiveOfAnotherServer, TopicNotArchived
@@ -64,7 +62,7 @@ class ForgetSummary(Struct, frozen=True, kw_only=True):
     elapsed_ms: int
 
 
-def check_spec(spec: ForgetSpec) -> TagMatch:
+def check_spec(spec: ForgetSpec) -> None:
     """Checks what needs no Spark. Raises `InvalidOption`, `TopicNotFound`, `TopicNotArchived`, `NotAnArchive` and
     `ArchiveOfAnotherServer`."""
     if not is_topic_name(spec.topic):
@@ -82,14 +80,13 @@ def check_spec(spec: ForgetSpec) -> TagMatch:
             raise ArchiveOfAnotherServer(spec.archive, "another server", reason)
         if spec.topic not in state.topics:
             raise TopicNotArchived(spec.archive, spec.topic, sorted(state.topics))
-    return match
 
 
 def forget(
     spark: SparkSession, spec: ForgetSpec, progress: Progress | None = None, *, clock: Clock | None = None
 ) -> ForgetSummary:
     """Raises what `check_spec` raises, `ArchiveInUse`, `ArchiveDiffers` and `TargetDiskFull`."""
-    match = check_spec(spec)
+    check_spec(spec)
     clock, progress = clock or SystemClock(), progress or Silent()
     began_ns = clock.monotonic_ns()
     with spec.server.client() as client:
@@ -101,7 +98,8 @@ def forget(
     still = [f"{deleted:,} deleted records in segments of the server, until those segments go"] if deleted else []
     found = _Found(None, 0, 0, ())
     if spec.archive is not None:
-        found = _forget_archive(spark, spec.archive, spec.topic, match, head_seq, spec.match, progress, clock)
+        entry = Forgotten(spec.topic, spec.match, head_seq, clock.now_ms())
+        found = _forget_archive(spark, spec.archive, entry, progress, clock)
     return ForgetSummary(
         topic=spec.topic,
         match=spec.match,
@@ -126,55 +124,35 @@ class _Found:
     still: tuple[str, ...]
 
 
-def _forget_archive(
-    spark: SparkSession,
-    root: str,
-    topic: str,
-    match: TagMatch,
-    head_seq: int,
-    text: str,
-    progress: Progress,
-    clock: Clock,
-) -> _Found:
-    session = archive_files.own_session(spark)
+def _forget_archive(spark: SparkSession, root: str, entry: Forgotten, progress: Progress, clock: Clock) -> _Found:
     store = ArchiveTable(root, clock)
-    store.note_forgotten(Forgotten(topic, text, head_seq, clock.now_ms()))
-    candidates = store.state.files_of(topic, 1, head_seq)
-    matched = archive_files.counted_rows(session, root, candidates, store.state.columns, _gone(match, head_seq))
+    store.note_forgotten(entry)
+    candidates = store.state.files_of(entry.topic, 1, entry.to_seq)
+    matched = archive_files.forgotten_counts(spark, store.place, candidates, entry)
     affected = [file for file in candidates if file.path in matched]
     progress.begin("forgetting", sum(file.count for file in affected))
-    step = FILES_PER_CORE * session.sparkContext.defaultParallelism
+    step = FILES_PER_CORE * spark.sparkContext.defaultParallelism
     for start in range(0, len(affected), step):
         some = affected[start : start + step]
-        _rewrite(session, store, some, matched, _gone(match, head_seq))
+        _rewrite(spark, store, some, matched, entry)
         progress.advance(sum(file.count for file in some))
     progress.end()
     store.vacuum(0, full=False)
     store.vacuum(LEFT_OVER_HOURS)
-    still = [file.path for file in affected if os.path.exists(os.path.join(root, file.path))]
+    still = [file.path for file in affected if store.place.size(file.path) is not None]
     still += store.unnamed_files()
-    return _Found(store.state.topics[topic].to_seq, sum(matched.values()), len(affected), tuple(still))
-
-
-def _gone(match: TagMatch, head_seq: int) -> Column:
-    tag = F.col("tag")
-    fits = tag.startswith(match.text) if match.is_prefix else tag == F.lit(match.text)
-    return F.coalesce(fits, F.lit(False)) & (F.col("seq") <= head_seq)
+    return _Found(store.state.topics[entry.topic].to_seq, sum(matched.values()), len(affected), tuple(still))
 
 
 def _rewrite(
-    spark: SparkSession, store: ArchiveTable, some: Sequence[ArchivedFile], matched: Mapping[str, int], gone: Column
+    spark: SparkSession, store: ArchiveTable, some: Sequence[ArchivedFile], matched: Mapping[str, int], entry: Forgotten
 ) -> None:
-    root, columns = store.root, store.state.columns
-    with archive_files.writing(root) as round_dir:
-        archive_files.write_round(
-            archive_files.one_file_each(spark, root, [[file] for file in some], columns, ~gone), round_dir
-        )
-        written = archive_files.checked_files(spark, round_dir, columns)
-        due = sum(file.count - matched[file.path] for file in some)
-        found = sum(entry.file.count for entry in written)
-        if due != found:
-            raise ArchiveDiffers(f"{root}/{some[0].path} or a file after it", f"{found} records, expected {due}")
+    with store.writing() as round_dir:
+        rewritten = archive_files.rewritten(spark, store, round_dir, [[file] for file in some], entry)
+        for file, found in zip(some, rewritten, strict=True):
+            if (found.count, found.gone) != (file.count, matched[file.path]):
+                raise ArchiveDiffers(store.place.at(file.path), f"{found.count} records, expected {file.count}")
+        written = archive_files.written_files((found.staged for found in rewritten if found.staged), round_dir)
         with store.placing(written) as placed:
             store.replace(placed, some, {"topics.job": "forget"}, data_change=True)
 

@@ -22,6 +22,7 @@ import xxhash
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 
+from topics import limits
 from topics.client.sync_client import Client
 from topics.errors import CursorNotFound, TopicNotFound
 from topics.spark.errors import InvalidOption
@@ -172,7 +173,7 @@ class _Import:
             lambda batches: import_rows.chunk_batches(plan, import_rows.parse_rows(plan, batches)),
             import_rows.CHUNK_SCHEMA,
         )
-        return self._append(file, chunks, FileSummary(file.path, numbered.rows))
+        return self._append(file, _in_parts(chunks, numbered), FileSummary(file.path, numbered.rows))
 
     def _append_keyed_rows(self, file: SourceFile, numbered: NumberedRows, before: DataFrame | None) -> FileSummary:
         plan = RowPlan(numbered.source, self._spec.fields, done=0)
@@ -237,6 +238,16 @@ class _Import:
             self._rejects.write(msgspec.json.encode(Rejection(file.path, row, reason, text)).decode() + "\n")
         self.rejected += len(rejected)
         return len(rejected)
+
+
+def _in_parts(chunks: DataFrame, numbered: NumberedRows) -> DataFrame:
+    """The driver holds two partitions of chunks at a time, so a file that Spark reads in few large ones is cut into
+    more: by rows, in their order."""
+    parts = -(-numbered.size_bytes // limits.IMPORT_PART_BYTES)
+    if parts <= numbered.pieces:
+        return chunks
+    part = sf.floor((sf.col("last_row") * parts) / (numbered.rows + 1)).cast("int")
+    return chunks.repartitionById(parts, part).sortWithinPartitions("last_row")
 
 
 def _in_order(frame: DataFrame) -> Iterator[Row]:

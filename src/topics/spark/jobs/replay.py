@@ -28,6 +28,7 @@ from topics.model.names import is_topic_name
 from topics.spark.archive import files as archive_files
 from topics.spark.archive import table
 from topics.spark.archive.errors import ArchiveDiffers, TopicNotArchived
+from topics.spark.archive.place import Place
 from topics.spark.archive.rows import require_file, rows_of
 from topics.spark.archive.state import ArchivedFile, ArchiveState
 from topics.spark.errors import InvalidOption, PipelineError
@@ -145,6 +146,7 @@ class _Run:
     ) -> None:
         self._spark = spark
         self._spec = spec
+        self._place = Place.of(spec.directory)
         self._state = state
         self._topic = topic
         self._progress = progress
@@ -223,11 +225,11 @@ class _Run:
     def _missing(self, file: ArchivedFile, present: "_Present") -> Iterator[pa.RecordBatch]:
         """The selected rows of a file that the target does not have."""
         spec = self._spec
-        path = require_file(spec.directory, file)
+        path = require_file(self._place, file)
         at = max(file.first_seq, spec.from_seq) - 1
         end = at + self._span(file)
         found = 0
-        for batch in rows_of(path, spec.from_seq, spec.to_seq):
+        for batch in rows_of(self._place, path, spec.from_seq, spec.to_seq):
             last = batch.column("seq")[-1].as_py()
             found += batch.num_rows
             wanted = self._wanted(batch)
@@ -241,7 +243,7 @@ class _Run:
         self._progress.advance(end - at)
         is_whole = file.first_seq >= spec.from_seq and (spec.to_seq is None or file.last_seq <= spec.to_seq)
         if is_whole and found != file.count:
-            raise ArchiveDiffers(path, f"{found} records, expected {file.count}")
+            raise ArchiveDiffers(self._place.at(path), f"{found} records, expected {file.count}")
 
     def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         spec = self._spec

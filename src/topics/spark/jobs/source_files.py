@@ -66,11 +66,15 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows:
-    """`frame` has the columns `row` (from 1), `line` (JSON text, binary) and `problem`. `source` names the content."""
+    """`frame` has the columns `row` (from 1), `line` (JSON text, binary) and `problem`. `source` names the content.
+    `pieces`: how many partitions Spark reads it in; a packed file, and CSV, is one. `size_bytes` is that of the
+    lines."""
 
     frame: DataFrame
     rows: int
     source: str
+    pieces: int
+    size_bytes: int
 
 
 def find_files(paths: Sequence[str], chosen: FileFormat | None) -> tuple[SourceFile, ...]:
@@ -121,29 +125,37 @@ def read_rows(spark: SparkSession, file: SourceFile, csv: CsvOptions) -> Numbere
         pieces = _pieces(placed)
     except (PySparkException, Py4JJavaError) as error:
         raise FileUnreadable(file.path, message_of(error).partition("\n")[0]) from error
-    starts, total, source = [], 0, [0, 0]
-    for rows, hashes, weighted in pieces:
+    starts, total, source, size_bytes = [], 0, [0, 0], 0
+    for rows, hashes, weighted, piece_bytes in pieces:
         starts.append(total)
         source[0] += hashes
         source[1] += weighted + total * hashes
         total += rows
+        size_bytes += piece_bytes
     name = hashlib.sha256(f"{total} {source[0]} {source[1]}".encode()).hexdigest()[:16]
     start = sf.element_at(sf.array(*map(sf.lit, starts or [0])), sf.col("piece") + 1)
     row = (start + sf.col("position") + 1).cast("long").alias("row")
-    return NumberedRows(placed.select(row, "line", "problem"), total, name)
+    return NumberedRows(placed.select(row, "line", "problem"), total, name, len(pieces), size_bytes)
 
 
-def _pieces(placed: DataFrame) -> list[tuple[int, int, int]]:
-    """For each piece of the file: its rows, the sum of their hashes, and that sum weighted by position."""
+def _pieces(placed: DataFrame) -> list[tuple[int, int, int, int]]:
+    """For each piece of the file: its rows, the sum of their hashes, that sum weighted by position, and its bytes."""
     hashed = sf.xxhash64("line").bitwiseAND((1 << _HASH_BITS) - 1).cast("decimal(15,0)")
     weight = (sf.col("position") + 1).cast("decimal(10,0)")
     counted = (
         placed.groupBy("piece")
-        .agg(sf.count("*").alias("rows"), sf.sum(hashed).alias("hashes"), sf.sum(hashed * weight).alias("weighted"))
+        .agg(
+            sf.count("*").alias("rows"),
+            sf.sum(hashed).alias("hashes"),
+            sf.sum(hashed * weight).alias("weighted"),
+            sf.sum(sf.length("line")).alias("bytes"),
+        )
         .collect()
     )
-    by_piece = {found.piece: (found.rows, int(found.hashes), int(found.weighted)) for found in counted}
-    return [by_piece.get(piece, (0, 0, 0)) for piece in range(max(by_piece, default=-1) + 1)]
+    by_piece = {
+        found.piece: (found.rows, int(found.hashes), int(found.weighted), found.bytes or 0) for found in counted
+    }
+    return [by_piece.get(piece, (0, 0, 0, 0)) for piece in range(max(by_piece, default=-1) + 1)]
 
 
 def _lines(spark: SparkSession, file: SourceFile, csv: CsvOptions) -> DataFrame:
