@@ -299,7 +299,7 @@ class ChannelConnection(asyncio.Protocol):
         if not self.writable:
             self._overrun_bytes += unsent_bytes
             if self._overrun_bytes > limits.STREAM_BUFFER_BYTES_MAX:
-                log.warning("cut a connection: its client does not read, and its owner went on writing")
+                log.warning("closed a connection: its client does not read, and more and more was written to it")
                 self.abort()
                 return
         self._note_left()  # should the connection end now, this much is known

@@ -153,7 +153,7 @@ class Connections:
         """Expires every connection whose deadline lies before `now_ns`, and renews the `date` line."""
         self.date_line = date_line(self._clock.now_ms())
         if self._refused:
-            log.warning("%d connections refused: %d are open, as many as may be", self._refused, len(self._open))
+            log.warning("%d connections refused: %d are open, which is the limit", self._refused, len(self._open))
             self._refused = 0
         # Collected first: an expired connection may leave the set at once.
         for connection in [connection for connection in self._open if connection.deadline_ns < now_ns]:

@@ -60,7 +60,7 @@ class LiveConnections:
 
 def _no_room(limit: str, maximum: int) -> Throttled:
     return Throttled(
-        f"{maximum} live connections are open, as many as may be",
+        f"{maximum} live connections are open, which is the limit",
         retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
         limit=limit,
         max=maximum,

@@ -66,7 +66,7 @@ class Sites:
         elif headers.get(b"sec-fetch-site") == b"cross-site" and not link and not self._any_origin:
             # Images, scripts and links send no Origin, and a GET of a work stream takes jobs.
             raise Forbidden(
-                "a page of another site has made this request, and this server has no keys: open the address yourself, "
+                "a page of another site made this request, and this server has no keys: open the address yourself, "
                 "or set TOPICS_API_KEYS"
             )
 
@@ -74,8 +74,8 @@ class Sites:
         name = _split_host(host.decode("latin-1").lower())[0]
         if not (self._is_own(name) or (_is_of_no_domain(name) and not _is_a_browser(headers))):
             raise Forbidden(
-                f"this server has no keys and is not known as {name[:80]!r}: a web page may have led its own name "
-                "here. Use localhost or the address it listens on, add the name to TOPICS_ALLOWED_HOSTS, or set "
+                f"this server has no keys and is not known as {name[:80]!r}: a web page may have pointed its own "
+                "name here. Use localhost or the address it listens on, add the name to TOPICS_ALLOWED_HOSTS, or set "
                 "TOPICS_API_KEYS",
                 host=name[:80],
             )
