@@ -197,7 +197,7 @@ def _read_keys_again(server: Server) -> None:
         log.warning("%s", warning)
     ended = server.connections.revoke(gone)
     log.info(
-        "SIGHUP: keys read again: %d in all, %d removed or changed, %d connections ended", len(keys), len(gone), ended
+        "SIGHUP: keys read again: %d in all, %d removed or changed; connections ended: %d", len(keys), len(gone), ended
     )
 
 
