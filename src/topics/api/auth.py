@@ -89,8 +89,8 @@ class KeyStore:
         self._keys = self._joined(of_file)
 
     def replace(self, of_file: tuple[Key, ...]) -> frozenset[bytes]:
-        """Takes these instead of the keys of the file. Returns the digests of those that are gone or may now do
-        something else: whatever they have open was allowed to somebody who is no more."""
+        """Replaces the keys of the file. Returns the digests of those that are gone or have other rights now: what
+        they have open has to end."""
         before, self._keys = self._keys, self._joined(of_file)
         return frozenset(key.digest for key in set(before) - set(self._keys))
 
@@ -107,7 +107,7 @@ class KeyStore:
         return len(self._keys)
 
     def admits(self, key: Key) -> bool:
-        """Whether a key that was found earlier may still do what it could."""
+        """Whether a key that was found earlier still has the same rights."""
         return key is ANYBODY or key in self._keys
 
     def authenticate(self, authorization: bytes | None) -> Key:

@@ -327,7 +327,7 @@ class ChannelConnection(asyncio.Protocol):
         """Calls the owner. If it raises, it loses this connection, and nobody else is affected."""
         try:
             call(*arguments)
-        except Exception:  # our mistake in one owner: the connections of all others go on
+        except Exception:  # a bug in one owner: all other connections go on
             log.exception("the owner of a connection failed")
             self.abort()
 

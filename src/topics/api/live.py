@@ -27,7 +27,7 @@ _SSE_HEADERS = (
 
 
 class LiveConnections:
-    """How many there are, of all and of each key; 0 is no bound. Every slot taken is given back."""
+    """How many are open, in all and for each key; 0 is no bound. Every slot taken is given back."""
 
     def __init__(self, connections_max: int, per_key_max: int) -> None:
         self._max = connections_max

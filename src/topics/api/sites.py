@@ -1,6 +1,6 @@
 """Whose web pages may use this server: CORS, and what a server without keys refuses.
 
-A server without keys does what anybody asks who reaches it, and a browser reaches loopback for every page it shows.
+A server without keys obeys anybody who can reach it, and a browser reaches loopback for every page it shows.
 So without keys two kinds of request are refused, unless a setting allows them:
 
 - one whose `Origin` is another site's (or that says itself that it comes from one): a page that posts, or opens a
@@ -125,7 +125,7 @@ class Sites:
         if not self.shares_with(origin):
             shown = origin[:200].decode("latin-1")
             raise Forbidden(f"pages of {shown} may not use this server: add it to TOPICS_CORS_ORIGINS", origin=shown)
-        # That the origin is allowed is said by `share`, as on every answer: twice would be an error to a browser.
+        # `share` names the allowed origin, as on every answer: to a browser, naming it twice is an error.
         allowed = [
             (b"access-control-allow-methods", ", ".join(methods).encode()),
             (b"access-control-max-age", b"%d" % limits.PREFLIGHT_S_MAX),

@@ -50,7 +50,7 @@ def share_out(descriptors: int) -> Descriptors:
 
 
 def claim_descriptors() -> Descriptors:
-    """Raises the soft limit of this process as far as it is of use, and divides what it has then."""
+    """Raises the soft limit of this process as far as is useful, and divides what it then has."""
     wanted = ENOUGH.total
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

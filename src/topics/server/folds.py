@@ -32,7 +32,7 @@ class Folds:
             log.error("increments could not be folded into a new base; the next checkpoint tries again: %s", error)
 
     def close(self) -> None:
-        """One under way ends early."""
+        """Ends early a fold that is under way."""
         if self.checkpoints is not None:
             self.checkpoints.stop_folding()
         self._worker.shutdown(cancel_futures=True)

@@ -70,7 +70,7 @@ async def _serve(settings: Settings) -> Server:
             # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
             await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
             if recovery.done():
-                recovery.result()  # a directory that is refused at once is nobody's to connect to
+                recovery.result()  # if the directory is refused at once, nobody ever gets to connect
             await _listen(server, listener)
             server.connections.start(loop)
             await recovery

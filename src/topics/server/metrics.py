@@ -1,7 +1,8 @@
 """Metrics: gauges of the whole process and of each topic, counters, histograms.
 
 Rendered as Prometheus text or as JSON from one description, so the two cannot differ. In slices: a page never holds up
-the loop, and what is told of each topic, router and cursor has a bound. Totals are running sums where they are counted.
+the loop, and what is told of each topic, router and cursor has a bound. Totals are running sums, kept where things are
+counted.
 """
 
 import asyncio
@@ -55,7 +56,8 @@ class LiveMetrics(NamedTuple):
 
 
 class ProcessMetrics(NamedTuple):
-    """The state of the process. None is left out: the system does not tell, or it has not happened yet."""
+    """The state of the process. A value is None, and left out, if the system does not tell it or it has not happened
+    yet."""
 
     memory_bytes: int | None = None
     open_files: int | None = None

@@ -1,6 +1,6 @@
 """The data directory while the server runs: opened, recovered, written to, checkpointed, closed.
 
-One server a directory: the lock is taken first and let go last.
+One server a directory: the lock is taken first and released last.
 """
 
 import asyncio
@@ -192,7 +192,7 @@ class Store:
                 # Before the checkpoint: what it has to journal would be behind it.
                 self._engine.forward_pending()
                 if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
-                    # Whoever reads segments by themselves finds deleted what is deleted.
+                    # So that whoever reads the segments alone sees deleted records as deleted.
                     await self.checkpointer.checkpoint(clean=True)
             self.sealer.close()
             self.checkpointer.close()
@@ -267,7 +267,7 @@ class Store:
         self._engine.restart(replayed.restarts)
 
     def _found_lost(self, replayed: Replayed) -> list[int]:
-        """How many seqs are in each range that the restart is about to tell as lost; there is at most one a topic."""
+        """How many seqs are in each range that the restart is about to report as lost; there is at most one a topic."""
         sizes: list[int] = []
         for each in replayed.restarts:
             topic = self._engine.topics.by_id(each.topic_id)
