@@ -4,7 +4,7 @@
     data_dir = "/var/lib/topics"
     cors_origins = ["https://app.example.com"]
 
-A name is that of the variable without TOPICS_, in small letters. What the variable takes with commas may be a list.
+A name is that of the variable without TOPICS_, in lower case. What the variable takes separated by commas may be a list.
 """
 
 from topics import limits
