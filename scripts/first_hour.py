@@ -27,6 +27,11 @@ COMMAND = re.compile(r"^(?P<command>\./\w+) +# ", re.MULTILINE)
 DOCUMENT_TESTS = (
     "tests/acceptance/test_documents.py",
     "tests/acceptance/test_client_document.py",
+    "tests/acceptance/test_examples.py",
+    "tests/browser/test_chat_example.py",
+    "tests/spark/test_documented_examples.py",
+    "tests/spark/test_documented_pipelines.py",
+    "tests/spark/test_examples.py",
     "tests/unit/cli/test_documented_commands.py",
 )
 START_S_MAX = 1200.0

@@ -15,8 +15,8 @@ HIDDEN_NAME = "(hidden)"  # in the place of a name the caller may not know; no t
 class TopicsError(Exception):
     """Root of every error this package raises on purpose.
 
-    `detail` is the structured context a client gets beside the message. An error without a code of its own is nothing
-    a caller of the API can do anything about, such as a damaged file met while reading.
+    `detail` is the structured context a client gets beside the message. A caller of the API can do nothing about an
+    error without a code of its own, such as a damaged file met while reading.
     """
 
     code = "internal"
@@ -29,7 +29,7 @@ class TopicsError(Exception):
 
     @classmethod
     def as_told(cls, message: str, detail: Mapping[str, object], retry_after_s: int | None) -> Self:
-        """The error a server has raised, made of what its reply says instead of what the constructor takes."""
+        """The error that a server raised, built from its reply instead of the constructor's arguments."""
         error = cls.__new__(cls)
         TopicsError.__init__(error, message)
         error.detail = dict(detail)
@@ -67,7 +67,7 @@ class Unauthorized(TopicsError):
 
     @classmethod
     def revoked(cls) -> Self:
-        """For what was open, or waited, when its key went."""
+        """For what was open, or waiting, when its key was removed."""
         return cls("the API key was removed, or its rights were changed, while this was under way")
 
 
@@ -160,7 +160,7 @@ class RouterCycle(TopicsError):
         return names if isinstance(names, list) else []
 
     def as_seen_within(self, prefixes: tuple[str, ...]) -> "RouterCycle":
-        """For somebody who may know only the names that begin so: the others stand there as HIDDEN_NAME."""
+        """As somebody sees it who may know only names with these prefixes: the others are shown as HIDDEN_NAME."""
         return RouterCycle([name if name.startswith(prefixes) else HIDDEN_NAME for name in self.cycle])
 
 

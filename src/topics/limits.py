@@ -321,11 +321,11 @@ SETTINGS_FILE_BYTES_MAX = 1 << 20
 KEYS_FILE_BYTES_MAX = 1 << 20
 KEYS_FILE_KEYS_MAX = 1000
 
-# How the process is
+# The state of the process
 VITALS_INTERVAL_S = 2.0
 REFUSALS_INTERVAL_S = 60.0  # a line of the log with the counts, if there were any
 LOOP_LAG_SAMPLES = 100  # ten seconds of them
-LOOP_STALL_MS = 1000  # a loop this late is told in the log
+LOOP_STALL_MS = 1000  # a loop this late is logged
 
 # Delivery under pressure: the governor. At an estimated 20 µs of the loop a topic, the last of 256 waits about 5 ms.
 PRESSURE_SAMPLE_INTERVAL_MS = 100

@@ -220,6 +220,9 @@ def test_a_wrong_key_says_where_it_goes(tmp_path: Path) -> None:
         with Terminal("ls", url=address) as terminal:
             assert terminal.status() == 4
             assert terminal.text.endswith("; put your key into TOPICS_API_KEY\n")
+        with Terminal("put", "a", "1", url=address, TOPICS_API_KEY="another") as terminal:
+            assert terminal.status() == 4
+            assert terminal.text.endswith("this server does not know the API key; correct TOPICS_API_KEY\n")
         with Terminal("put", "a", "1", url=address, TOPICS_API_KEY="reader") as terminal:
             assert terminal.status() == 4
             assert terminal.text.endswith("; use a key that may, in TOPICS_API_KEY\n")

@@ -126,7 +126,7 @@ async def what_must_not_be_repeated_is_not(stage: Stage) -> None:
     client = stage.client()
     await client.append(stage.topic, 1, tag="a")
     stage.proxy.lose_answers(1)
-    with pytest.raises(OutcomeUnknown, match="look before you repeat"):
+    with pytest.raises(OutcomeUnknown, match="check before you repeat"):
         await client.delete(stage.topic, match="a")
     assert (await client.topic(stage.topic)).count == 0
 

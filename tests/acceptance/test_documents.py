@@ -122,6 +122,11 @@ def test_every_document_with_examples_is_run_by_a_test() -> None:
         assert named in (ROOT / test).read_text(), f"{test} does not run {document}"
 
 
+def test_the_first_hour_of_a_stranger_has_every_document() -> None:
+    script = (ROOT / "scripts/first_hour.py").read_text()
+    assert [test for test in {*ELSEWHERE.values(), "tests/acceptance/test_documents.py"} if test not in script] == []
+
+
 def test_the_arrow_example_reads_every_record(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="the example reads Arrow")
     (example,) = blocks_of((ROOT / "docs/api.md").read_text(), "python")

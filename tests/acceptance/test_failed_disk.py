@@ -27,7 +27,7 @@ def test_a_failed_disk_is_logged_once_seen_by_the_probes_and_by_who_started_the_
     assert "restart the server" in ready["reason"]["message"]
     assert_error(server.api.get("/v0/ready?writes=1"), 503, "storage_failed")
     assert read_all(server.api, "t")[0] == {1: 1}
-    assert server.log().count("takes nothing more") == 1
+    assert server.log().count("takes no more writes") == 1
 
     assert server.exit_code_after(signal.SIGTERM) not in (0, -signal.SIGTERM)
     server = Server(tmp_path, TOPICS_WAL_SHARDS="1")

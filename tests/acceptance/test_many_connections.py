@@ -88,6 +88,7 @@ def test_idle_connections_take_no_descriptor_from_the_log_its_readers_and_its_st
             idle = stack.enter_context(socket.socket())
             idle.settimeout(TIMEOUT_S)
             idle.connect((api.host, api.port))
+            ask(control, "GET /v0/health")  # it was accepted: a connection that meets a full backlog waits a second
         eventually(lambda: "connections refused" in limited.log)
         for number in range(WRITES):
             records = [{"data": [number, place, text]} for place in range(RECORDS)]

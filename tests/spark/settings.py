@@ -7,8 +7,8 @@ TOPICS_TEST_SPARK_MASTER="local-cluster[2,1,1024]" does so with all of them.
 
 import os
 
-# A short life on few cores: compile lightly, collect simply.
-LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A short life on few cores: compile lightly, collect simply, and do not verify classes, a seventh of a session's start.
+LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 # For sessions a test starts in a process of its own too, as a user does, without settings.
 LIGHT_JVM_FOR_ALL = {"SPARK_SUBMIT_OPTS": LIGHT_JVM, "SPARK_LAUNCHER_OPTS": LIGHT_JVM}
 

@@ -7,6 +7,7 @@ import pytest
 
 from spark.readings import history
 from spark.server import RestartableServer
+from spark.settings import LIGHT_JVM
 from topics.spark.jobs.progress import Silent
 from topics.spark.jobs.project import (
     InitSpec,
@@ -23,7 +24,7 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": LIGHT_JVM,
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
 }

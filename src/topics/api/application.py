@@ -82,7 +82,7 @@ class ApiApplication:
             return self._timed(self._refused, request, self._preflight(request, error))
         except TopicsError as error:
             return self._timed(self._refused, request, self._refusal(request, error))
-        except Exception:  # our mistake: told and logged as 500, and nobody else's request ends with it
+        except Exception:  # a bug of ours: answered and logged as 500; all other requests go on
             return self._timed(self._refused, request, self._failure(request))
         try:
             answer = route.handler(call)
@@ -90,7 +90,7 @@ class ApiApplication:
             answer = _ask_again(route, call, busy)
         except TopicsError as error:
             answer = self._refusal(request, error)
-        except Exception:  # our mistake, as above
+        except Exception:  # a bug of ours, as above
             answer = self._failure(request)
         if isinstance(answer, Response):
             if answer.status != 200 or self._log_every_request:
@@ -115,7 +115,7 @@ class ApiApplication:
                 response = answer.result()
             except TopicsError as error:
                 response = self._refusal(call.request, error)
-            except Exception:  # our mistake, as above
+            except Exception:  # a bug of ours, as above
                 response = self._failure(call.request)
             return self._finished(route, call, response)
 
@@ -180,10 +180,10 @@ class ApiApplication:
             response = await answer
         except TopicsError as error:
             response = self._refusal(call.request, error)
-        except Exception:  # our mistake, as above
+        except Exception:  # a bug of ours, as above
             response = self._failure(call.request)
         if isinstance(response, HandOver) and not self._keys.admits(call.key):
-            # The key went while the stream was waited for.
+            # The key was removed while the stream was being prepared.
             response.owner.closed()
             response = self._refusal(call.request, Unauthorized.revoked())
         return self._finished(route, call, response)

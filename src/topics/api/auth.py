@@ -89,8 +89,8 @@ class KeyStore:
         self._keys = self._joined(of_file)
 
     def replace(self, of_file: tuple[Key, ...]) -> frozenset[bytes]:
-        """Takes these instead of the keys of the file. Returns the digests of those that are gone or may now do
-        something else: whatever they have open was allowed to somebody who is no more."""
+        """Replaces the keys of the file. Returns the digests of those that are gone or have other rights now: what
+        they have open has to end."""
         before, self._keys = self._keys, self._joined(of_file)
         return frozenset(key.digest for key in set(before) - set(self._keys))
 
@@ -99,7 +99,7 @@ class KeyStore:
         for number, key in enumerate(of_file, 1):
             if key.digest in digests:
                 raise ConfigurationError(
-                    f"key {number} of TOPICS_API_KEYS_FILE is also in TOPICS_API_KEYS: leave it out of one of them"
+                    f"key {number} of TOPICS_API_KEYS_FILE is also in TOPICS_API_KEYS: remove it from one of them"
                 )
         return self.fixed + of_file
 
@@ -107,7 +107,7 @@ class KeyStore:
         return len(self._keys)
 
     def admits(self, key: Key) -> bool:
-        """Whether a key that was found earlier may still do what it could."""
+        """Whether a key that was found earlier still has the same rights."""
         return key is ANYBODY or key in self._keys
 
     def authenticate(self, authorization: bytes | None) -> Key:
@@ -127,7 +127,7 @@ class KeyStore:
             if hmac.compare_digest(key.digest, presented):
                 found = key
         if found is None:
-            raise Unauthorized("the API key is not one this server knows")
+            raise Unauthorized("this server does not know the API key")
         return found
 
 
@@ -169,7 +169,7 @@ def parse_hashed_keys(text: str, path: str) -> tuple[Key, ...]:
             raise ConfigurationError(f"{where} repeats the key of an earlier line")
         keys[digest] = _parse_rights(digest, match[2] or "", where)
     if not keys:
-        raise ConfigurationError(f"{path} holds no key: without one, nobody could do anything here")
+        raise ConfigurationError(f"{path} holds no key: nobody could use this server")
     if len(keys) > limits.KEYS_FILE_KEYS_MAX:
         raise ConfigurationError(f"{path} holds {len(keys)} keys; at most {limits.KEYS_FILE_KEYS_MAX} are allowed")
     return tuple(keys.values())

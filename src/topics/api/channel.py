@@ -299,7 +299,7 @@ class ChannelConnection(asyncio.Protocol):
         if not self.writable:
             self._overrun_bytes += unsent_bytes
             if self._overrun_bytes > limits.STREAM_BUFFER_BYTES_MAX:
-                log.warning("cut a connection: its client does not read, and its owner went on writing")
+                log.warning("closed a connection: its client does not read, and more and more was written to it")
                 self.abort()
                 return
         self._note_left()  # should the connection end now, this much is known
@@ -327,7 +327,7 @@ class ChannelConnection(asyncio.Protocol):
         """Calls the owner. If it raises, it loses this connection, and nobody else is affected."""
         try:
             call(*arguments)
-        except Exception:  # our mistake in one owner: the connections of all others go on
+        except Exception:  # a bug in one owner: all other connections go on
             log.exception("the owner of a connection failed")
             self.abort()
 

@@ -40,7 +40,7 @@ class Connection(Protocol):
         ...
 
     def revoke(self, digests: frozenset[bytes]) -> bool:
-        """End if it is open for, or waits for, one of these keys, which may not any more. Returns whether it was."""
+        """End if it is open, or waiting, for one of these keys, which are no longer valid. Returns whether it was."""
         ...
 
     def abort(self) -> None:
@@ -90,7 +90,7 @@ class Connections:
         self._unflushed: list[Flushable] = []
         self.draining = False
         self.heads = HeadTable()
-        self.received_bytes = 0  # of all there ever were
+        self.received_bytes = 0  # on all connections since the start
         self.sent_bytes = 0
         self.sent_text = b""  # the last one that a channel sent at once, and its chunk
         self.sent_chunk = b""
@@ -153,7 +153,7 @@ class Connections:
         """Expires every connection whose deadline lies before `now_ns`, and renews the `date` line."""
         self.date_line = date_line(self._clock.now_ms())
         if self._refused:
-            log.warning("%d connections refused: %d are open, as many as may be", self._refused, len(self._open))
+            log.warning("%d connections refused: %d are open, which is the limit", self._refused, len(self._open))
             self._refused = 0
         # Collected first: an expired connection may leave the set at once.
         for connection in [connection for connection in self._open if connection.deadline_ns < now_ns]:
@@ -170,7 +170,7 @@ class Connections:
             connection.drain()
 
     def revoke(self, digests: frozenset[bytes]) -> int:
-        """Ends what is open for keys that may not any more; returns how many connections that were."""
+        """Ends what is open for keys that are no longer valid; returns how many connections that was."""
         return sum(connection.revoke(digests) for connection in list(self._open))
 
     async def drained(self, timeout_s: float) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from topics import limits
 from topics.api.http import Request
 
-# Fewer methods and characters than llhttp takes, and nothing about which it could have another opinion.
+# Fewer methods and characters than llhttp takes, and nothing it could read differently.
 _PLAIN_LINE = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9._~:/-]*)(?:\?([A-Za-z0-9._~:/&=%+,-]*))? HTTP/1\.1")
 
 _NOT_REMEMBERED = frozenset(
@@ -46,7 +46,7 @@ class HeadTable:
 
     def __init__(self, heads_max: int = limits.HEADS_REMEMBERED_MAX) -> None:
         self._heads_max = heads_max
-        # In order: the first of a plain dictionary of which the first was deleted often takes ever longer to find.
+        # Ordered: a plain dictionary takes ever longer to find its first entry when first entries are often deleted.
         self.known: OrderedDict[bytes, KnownHead] = OrderedDict()
         self._lines: OrderedDict[bytes, KnownHead] = OrderedDict()  # the same, by what follows the request line
 

@@ -106,8 +106,8 @@ class Channel(Protocol):
         ...
 
     def send(self, data: bytes) -> bool:
-        """Sends `data` now, if nothing else waits to be sent; else like `write`. For the only one who writes in this
-        turn. Returns True when all that was written so far has left the process."""
+        """Sends `data` now, if nothing else waits to be sent; else like `write`. For an owner that is the only one to
+        write in this turn. Returns True when all that was written so far has left the process."""
         ...
 
     def pause_reading(self) -> None:
@@ -147,7 +147,7 @@ class ChannelOwner(Protocol):
         ...
 
     def end_with(self, error: TopicsError) -> None:
-        """The server stops, or the key that opened the connection may not any more: say so and close."""
+        """The server stops, or the key that opened the connection is no longer valid: say so and close."""
         ...
 
     def closed(self) -> None:

@@ -27,7 +27,7 @@ _SSE_HEADERS = (
 
 
 class LiveConnections:
-    """How many there are, of all and of each key; 0 is no bound. Every slot taken is given back."""
+    """How many are open, in all and for each key; 0 is no bound. Every slot taken is given back."""
 
     def __init__(self, connections_max: int, per_key_max: int) -> None:
         self._max = connections_max
@@ -60,7 +60,7 @@ class LiveConnections:
 
 def _no_room(limit: str, maximum: int) -> Throttled:
     return Throttled(
-        f"{maximum} live connections are open, as many as may be",
+        f"{maximum} live connections are open, which is the limit",
         retry_after_s=limits.RESOURCE_RETRY_AFTER_S,
         limit=limit,
         max=maximum,

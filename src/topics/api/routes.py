@@ -2,8 +2,8 @@
 
 Matching, authorisation, 404, 405 and the OpenAPI document all read this one table. Each route stands above its handler.
 
-What topics, records and probes have is there from the start. The rest is loaded for the first request that needs it:
-together that would be a twentieth of a start.
+The routes of topics, records and probes are there from the start. The others are loaded by the first request that
+needs one, because loading them takes a twentieth of a start.
 """
 
 from collections.abc import Callable

@@ -91,8 +91,8 @@ def routes_of(kind: type, handlers: object) -> list[Route]:
 class RouteTable:
     """Finds routes by path. A path parameter is always the segment after /v0/<collection>/.
 
-    `more` makes further routes. It is called once: for the first request that none of `routes` is for, or for who asks
-    for all of them.
+    `more` makes further routes. It is called once: for the first request that matches none of `routes`, or when
+    somebody asks for all of them.
     """
 
     __slots__ = ("_found", "_methods_by_path", "_more", "_routes")

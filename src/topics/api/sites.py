@@ -1,6 +1,6 @@
 """Whose web pages may use this server: CORS, and what a server without keys refuses.
 
-A server without keys does what anybody asks who reaches it, and a browser reaches loopback for every page it shows.
+A server without keys obeys anybody who can reach it, and a browser reaches loopback for every page it shows.
 So without keys two kinds of request are refused, unless a setting allows them:
 
 - one whose `Origin` is another site's (or that says itself that it comes from one): a page that posts, or opens a
@@ -66,7 +66,7 @@ class Sites:
         elif headers.get(b"sec-fetch-site") == b"cross-site" and not link and not self._any_origin:
             # Images, scripts and links send no Origin, and a GET of a work stream takes jobs.
             raise Forbidden(
-                "a page of another site has made this request, and this server has no keys: open the address yourself, "
+                "a page of another site made this request, and this server has no keys: open the address yourself, "
                 "or set TOPICS_API_KEYS"
             )
 
@@ -74,8 +74,8 @@ class Sites:
         name = _split_host(host.decode("latin-1").lower())[0]
         if not (self._is_own(name) or (_is_of_no_domain(name) and not _is_a_browser(headers))):
             raise Forbidden(
-                f"this server has no keys and is not known as {name[:80]!r}: a web page may have led its own name "
-                "here. Use localhost or the address it listens on, add the name to TOPICS_ALLOWED_HOSTS, or set "
+                f"this server has no keys and is not known as {name[:80]!r}: a web page may have pointed its own "
+                "name here. Use localhost or the address it listens on, add the name to TOPICS_ALLOWED_HOSTS, or set "
                 "TOPICS_API_KEYS",
                 host=name[:80],
             )
@@ -125,7 +125,7 @@ class Sites:
         if not self.shares_with(origin):
             shown = origin[:200].decode("latin-1")
             raise Forbidden(f"pages of {shown} may not use this server: add it to TOPICS_CORS_ORIGINS", origin=shown)
-        # That the origin is allowed is said by `share`, as on every answer: twice would be an error to a browser.
+        # `share` names the allowed origin, as on every answer: to a browser, naming it twice is an error.
         allowed = [
             (b"access-control-allow-methods", ", ".join(methods).encode()),
             (b"access-control-max-age", b"%d" % limits.PREFLIGHT_S_MAX),

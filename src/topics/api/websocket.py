@@ -218,7 +218,7 @@ class WebSocketConnection:
             # Answers are not held back like deliveries; a client that never reads them is let go.
             self._unread_bytes += len(data)
             if self._unread_bytes > limits.WEBSOCKET_UNREAD_BYTES_MAX:
-                self._end(CloseCode.TRY_AGAIN_LATER, "the answers are not read")
+                self._end(CloseCode.TRY_AGAIN_LATER, "the client does not read its answers")
 
     def _later(self) -> None:
         self._call_later(limits.WEBSOCKET_PING_MS / 1000, self._check)
@@ -230,7 +230,7 @@ class WebSocketConnection:
         now_ms = monotonic_ms(self._clock)
         silent_ms = now_ms - self._last_heard_ms
         if self._reader.is_gone(self._channel.left_bytes):
-            self._end(CloseCode.TRY_AGAIN_LATER, "the connection was not read for too long")
+            self._end(CloseCode.TRY_AGAIN_LATER, "the client did not read for too long")
             return
         if silent_ms >= 3 * limits.WEBSOCKET_PING_MS:
             self._end(CloseCode.GOING_AWAY, "no answer to pings")

@@ -40,7 +40,7 @@ async def decoded_in_turns(engine: Engine, large: LargeWrite[Result]) -> Result 
 
 
 async def prepared_in_turns(engine: Engine, topic: str, body: WriteRequest) -> Prepared | None:
-    """None if something is wrong with it: whether that matters, and what is told first, shows when it is appended."""
+    """None if something is wrong with it: the append finds out whether that matters, and what to report first."""
     try:
         return await in_turns(engine.prepare(topic, body.records, body.node))
     except TopicsError:

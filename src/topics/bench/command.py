@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_target_list,
         default=TARGETS,
         metavar="LIST",
-        help="what the benchmark starts itself, with commas: topics,empty,redis,nats (all)",
+        help="what the benchmark starts itself, separated by commas: topics,empty,redis,nats (all)",
     )
     parser.add_argument(
         "--url", action="append", default=[], help="also measure the /v0 server at this URL (repeatable)"

@@ -53,7 +53,7 @@ def with_progress(copy: Copy, target: str, verb: str) -> None:
     finally:
         progress.clear()
     for error in result.damaged_snapshots:
-        print(f"topics: a damaged snapshot was passed over for an older one: {error.message}", file=sys.stderr)
+        print(f"topics: a damaged snapshot was skipped and an older one used: {error.message}", file=sys.stderr)
     print(
         f"{target}: {verb} and checked a snapshot with {counted(result.topics, 'topic')}, "
         f"{counted(result.segments, 'segment')} ({result.copied_bytes / 1e6:.1f} MB), and what came after it: "

@@ -22,7 +22,7 @@ LINE_CHARS_MAX = 100
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "delete",
-        description="Deletes records for good, for every reader at once. It shows what would be deleted, and asks. "
+        description="Deletes records for good, for every reader at once. Shows what would be deleted, and asks. "
         "Exit status: 1 when the answer was no.",
         epilog=examples(
             "topics delete orders --before 1000                # seqs below 1000",
@@ -42,7 +42,7 @@ def add_parser(commands: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.before is None and args.match is None:
         raise InvalidArguments(
-            f"say which records: --before SEQ, --match TAG, or both; all of them: topics rm {args.topic}"
+            f"name the records to delete: --before SEQ, --match TAG, or both; all of them: topics rm {args.topic}"
         )
     with connect(args) as client:
         # A path of its own, never a field: an older server answers 404 here instead of deleting.

@@ -110,7 +110,7 @@ def _welcome(url: str, paint: Paint) -> str:
             command("topics tail orders -f", "orders as they come"),
             command("topics tail orders -f --tag 'vip:*'", "only those of good customers"),
             command("topics tail 'chat:*' -f", "all rooms of the chat"),
-            command("topics tail clicks --from-seq 0", "a capped topic: what is lost is told, in red"),
+            command("topics tail clicks --from-seq 0", "a capped topic: what it lost is shown in red"),
             command("topics queue peek emails", "jobs, and who holds them"),
             command("topics tail emails:dead", "mails that bounced; topics queue redrive emails sends them again"),
             command("topics router graph", "who copies to whom"),

@@ -60,7 +60,7 @@ def judged(error: TopicsError) -> tuple[int, str]:
     if isinstance(error, ServerUnreachable) and not isinstance(error, OutcomeUnknown):
         return NO_SERVER, "; start a server with `topics serve`, or name another with --url or TOPICS_URL"
     if isinstance(error, Unauthorized):
-        return NO_ACCESS, "; put your key into TOPICS_API_KEY"
+        return NO_ACCESS, f"; {'correct' if os.environ.get('TOPICS_API_KEY') else 'put your key into'} TOPICS_API_KEY"
     if isinstance(error, Forbidden):
         return NO_ACCESS, "; use a key that may, in TOPICS_API_KEY"
     if isinstance(error, TopicNotFound):

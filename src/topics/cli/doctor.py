@@ -33,8 +33,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "doctor",
         description="Checks versions, settings, the data directory and its disk, limits and clock of this machine, "
-        "whether Spark would find this package, and the server if one answers. Writes nothing but a small file that it "
-        "removes again, to time the disk. Exit status: 0 nothing is broken, 1 something is.",
+        "whether Spark would find this package, and the server if one answers. To time the disk it writes a small "
+        "file, and removes it. Exit status: 0 nothing is broken, 1 something is.",
         epilog=examples(
             "topics doctor",
             "TOPICS_DATA_DIR=/var/lib/topics topics doctor   # with the settings the server will have",

@@ -51,7 +51,7 @@ def generate_key(args: argparse.Namespace) -> int:
         return 0
     print(f"key:    {key}")
     print(f"server: add the line to the file TOPICS_API_KEYS_FILE names, and send the server SIGHUP\n        {line}")
-    print(f"    or: add the entry to TOPICS_API_KEYS (with commas in between) and restart\n        {entry}")
+    print(f"    or: add the entry to TOPICS_API_KEYS (separated by commas) and restart\n        {entry}")
     print(f"client: export TOPICS_API_KEY={key}")
     return 0
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     to_right = (False, False, True, True, True, True, False)
     print_table(("topic", "type", "records", "size", "head", "lost", "class"), rows, to_right)
     print(
-        f"\n{counted(len(topics), 'topic')}, {sum(topic.count for topic in topics):,} records, "
+        f"\n{counted(len(topics), 'topic')}, {counted(sum(topic.count for topic in topics), 'record')}, "
         f"{byte_count(sum(topic.bytes for topic in topics))}"
     )
     return 0

@@ -80,8 +80,8 @@ def render(summary: "ReplaySummary") -> str:
 
 JOB = PipelineJob(
     help="records of an archive into a topic",
-    description="Appends records of an archive to a topic, in their order, with their origin in meta. What the topic "
-    "has already of the archive is left out, so it may be run again.",
+    description="Appends records of an archive to a topic, in their order, with their origin in meta. Records that "
+    "the topic already has from the archive are skipped, so it may be run again.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agg",
         metavar="LIST",
         default="count",
-        help="count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH, with commas between (count)",
+        help="count, sum:PATH, avg:PATH, min:PATH, max:PATH, p95:PATH, separated by commas (count)",
     )
     parser.add_argument(
         "--into", metavar="TOPIC|DIR", required=True, help="a topic, or a directory (a name with a slash)"

@@ -92,9 +92,9 @@ def render(summary: StatusSummary) -> str:
 
 
 JOB = PipelineJob(
-    help="how the jobs of up are",
-    description="The last report of every job that up runs, or ran. Exit status: 1 when the last "
-    "run of a job failed, or a job is silent: it should have run since.",
+    help="how the jobs of `topics pipeline up` are doing",
+    description="The last report of every job that `topics pipeline up` runs, or ran. Exit status: 1 when the last "
+    "run of a job failed, or a job is silent although it was due to run.",
     add_arguments=add_arguments,
     spec=spec,
     run=run,

@@ -105,7 +105,7 @@ def render(summary: UpSummary) -> str:
 
 
 JOB = PipelineJob(
-    help="run the jobs of a file by themselves, again and again",
+    help="run the jobs of a file on schedule",
     description="Runs the jobs of a file in one Spark application, each as often as it says. A job that fails is tried "
     "again after a growing wait, and does not affect the others. Every run is reported in the topic topics:pipelines. "
     "Ctrl-C lets the jobs finish their current runs. Exit status: 1 when the last run of a job failed.",

@@ -35,7 +35,7 @@ def add_parser(commands: Commands) -> None:
             "topics put orders '{\"sku\":1}' --tag vip:7",
             "topics put orders < orders.ndjson --tag-from .customer",
             "tail -F app.log | topics put logs --text            # each line a JSON string",
-            "topics put orders --producer nightly < orders.ndjson   # run it again: nothing twice",
+            "topics put orders --producer nightly < orders.ndjson   # run it again: nothing is written twice",
             'topics put resize \'{"file":"a.mov"}\' --delay 10m     # a delayed job',
         ),
     )
@@ -55,14 +55,14 @@ def add_parser(commands: Commands) -> None:
     )
     again = parser.add_argument_group("written once, however often it is sent").add_mutually_exclusive_group()
     again.add_argument(
-        "--producer", metavar="NAME", help="records are numbered by line; a repeated run adds what is new"
+        "--producer", metavar="NAME", help="number records by line, so that a repeated run adds only what is new"
     )
     again.add_argument("--key", help="the idempotency key of this one write")
     again.add_argument(
         "--key-from",
         type=json_path,
         metavar="PATH",
-        help="an idempotency key for each record from its data; each is then a write of its own",
+        help="take each record's idempotency key from its data; each is then a separate write",
     )
     parser.add_argument(
         "--batch",

@@ -53,8 +53,10 @@ def add_parser(commands: Commands) -> None:
     claim.add_argument("--lease", type=duration_ms, metavar="TIME", help="for how long (as the queue is configured)")
     action("ack", "complete jobs: they are deleted", ack_jobs, takes_seqs=True, of_node=True)
     nack = action("nack", "give jobs back", nack_jobs, takes_seqs=True, of_node=True)
-    nack.add_argument("--delay", type=duration_ms, default=0, metavar="TIME", help="not claimable before (at once)")
-    extend = action("extend", "keep leases for longer", extend_leases, takes_seqs=True, of_node=True)
+    nack.add_argument(
+        "--delay", type=duration_ms, default=0, metavar="TIME", help="wait before they can be claimed again (none)"
+    )
+    extend = action("extend", "extend leases", extend_leases, takes_seqs=True, of_node=True)
     extend.add_argument("--lease", type=duration_ms, default=30_000, metavar="TIME", help="from now on (30s)")
     peek = action("peek", "look at the first jobs without leasing them", peek_jobs)
     peek.add_argument("-n", type=positive_number, default=PEEK_DEFAULT, metavar="N", help=f"how many ({PEEK_DEFAULT})")

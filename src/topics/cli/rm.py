@@ -15,7 +15,7 @@ DECLINED = 1
 def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "rm",
-        description="Deletes topics with everything in them, and the routers from and to them. It asks first. "
+        description="Deletes topics with everything in them, and the routers from and to them. Asks first. "
         "Exit status: 1 when the answer was no.",
         epilog=examples(
             "topics rm old-orders",

@@ -4,7 +4,8 @@
     data_dir = "/var/lib/topics"
     cors_origins = ["https://app.example.com"]
 
-A name is that of the variable without TOPICS_, in small letters. What the variable takes with commas may be a list.
+A name is that of the variable without TOPICS_, in lower case. What the variable takes as a list with commas may be a
+list here.
 """
 
 from topics import limits

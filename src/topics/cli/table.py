@@ -16,7 +16,7 @@ def aligned(rows: Sequence[Sequence[str]], to_right: Sequence[bool] | None = Non
 
 
 def counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _line(row: Sequence[str], widths: Sequence[int], to_right: Sequence[bool]) -> str:

@@ -39,7 +39,7 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         help="how long a write's key is remembered (2m)",
     )
     keep.add_argument(
-        "--schema", metavar="DDL", help="the fields of the data, for Spark: 'sku bigint, total double'; none for unset"
+        "--schema", metavar="DDL", help="the fields of the data, for Spark: 'sku bigint, total double'; none removes it"
     )
     deliver = parser.add_argument_group("delivery")
     deliver.add_argument("--priority", type=_priority, metavar="N", help="-1000 to 1000, or auto")

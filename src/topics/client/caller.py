@@ -116,7 +116,7 @@ class Caller:
                 if broken.sent and not call.repeatable:
                     raise OutcomeUnknown(
                         f"{self.url} was asked for {call.method} {call.path}; the connection broke before the answer "
-                        f"({broken.reason}); it may have been carried out, so look before you repeat it"
+                        f"({broken.reason}); it may have been carried out, so check before you repeat it"
                     ) from None
                 pause_ms: int | None = retries.after_failure(broken.reason, self.url)
                 log.info("%s %s: %s; trying again", call.method, call.path, broken.reason)

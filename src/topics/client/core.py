@@ -28,7 +28,7 @@ _METHODS = {"GET", "HEAD", "PUT", "POST", "DELETE"}
 def check_api_key(key: str) -> None:
     """Refuses a key that no header can hold, without repeating it: a library's own complaint would show the key."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise errors.InvalidRequest.in_field("api_key", "holds characters that no key has, or is empty")
+        raise errors.InvalidRequest.in_field("api_key", "is empty, or holds characters that no key has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,7 @@ def result(call: Call[T], answer: Answer) -> T:
     try:
         return msgspec.json.decode(answer.body, type=call.reply)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnexpectedReply(
-            f"{call.method} {call.path} was answered with something else than expected: {error}", answer.status
-        ) from None
+        raise UnexpectedReply(f"{call.method} {call.path} had an unexpected answer: {error}", answer.status) from None
 
 
 def refusal(answer: Answer) -> errors.TopicsError:

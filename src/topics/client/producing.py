@@ -130,7 +130,7 @@ class Pending:
             number = self.next_number
         elif number < self.next_number:
             raise errors.InvalidRequest.in_field(
-                "sequence", f"is {number}; numbers rise, and the next is {self.next_number} at least"
+                "sequence", f"is {number}; numbers rise, and the next must be at least {self.next_number}"
             )
         batch = self.open
         if batch is None:

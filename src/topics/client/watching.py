@@ -276,7 +276,7 @@ class Watching(Generic[Item_co]):
             case b"error":
                 error = msgspec.json.decode(event.data, type=ErrorFrame)
                 if error.code == 500:
-                    raise UnexpectedReply(f"the server cannot read on: {error.error}", error.code)
+                    raise UnexpectedReply(f"the server cannot read any further: {error.error}", error.code)
                 if error.code != 429:  # then pushes only pause
                     self._disconnect()
 

@@ -202,7 +202,9 @@ class Working(Generic[D]):
         reply = await self.caller.send(calls.ack(self.queue, [job], node=self.node))
         if reply.skipped:
             self._count(lost=1)
-            log.warning("job %d of %s was done after its lease had ended: it may be done twice", job.seq, self.queue)
+            log.warning(
+                "job %d of %s was finished after its lease had ended: it may be done again", job.seq, self.queue
+            )
         else:
             self._count(acked=1)
         return not reply.skipped

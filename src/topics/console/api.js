@@ -51,7 +51,7 @@ async function send(method, path, body, signal, accept = "application/json") {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "unreachable", "The server does not answer. It is tried again until it does.");
+    throw new ApiError(0, "unreachable", "The server does not answer. Trying again until it does.");
   }
   if (!reply.ok) throw await refusal(reply);
   return reply;

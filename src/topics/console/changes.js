@@ -60,7 +60,7 @@ export function deleteTab(topic) {
     const body = wish();
     try {
       const found = await post(topicPath(topic, "/delete/preview"), body);
-      show(result, found.count === 0 ? empty("Nothing would be deleted.", "No live record fits.") : [
+      show(result, found.count === 0 ? empty("Nothing would be deleted.", "No live record matches.") : [
         h("p", {}, h("strong", {}, `${plural(found.count, "record")} would go`), `, ${bytes(found.bytes)}, seq ${count(found.first_seq)} to ${count(found.last_seq)}. For every reader at once, without a tombstone, for good.`),
         h("div", { class: "records" }, found.sample.map(recordRow)), found.count > found.sample.length && h("p", { class: "dim" }, `… and ${count(found.count - found.sample.length)} more`),
         h("div", { class: "actions" }, button(`Delete ${plural(found.count, "record")}`, () => commit(body, found), "danger"))]);
@@ -141,7 +141,7 @@ export function configTab(topic) {
       event.preventDefault();
       const patch = change();
       if (!Object.keys(patch).length) { show(result, h("p", { class: "dim" }, "Nothing is changed.")); return; }
-      show(result, h("p", { class: "dim" }, "Looking at what would go…"));
+      show(result, h("p", { class: "dim" }, "Finding out what would be deleted…"));
       try {
         const gone = await evicted(topic, before, patch);
         show(result, h("ul", {}, Object.entries(patch).map(([name, value]) => h("li", {}, h("code", {}, name), `: ${JSON.stringify(before[name] ?? null)} → ${JSON.stringify(value)}`))),

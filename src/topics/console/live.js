@@ -42,7 +42,7 @@ export function livePage() {
         topics.slice(0, 3).map((topic, at) => [at > 0 && ", ", topicLink(topic.topic)])]), ["", "number", "number", ""])));
     const behind = feed.topics.flatMap((topic) => topic.cursors.filter((cursor) => cursor.lag > 0).map((cursor) => [topic, cursor]))
       .sort((left, right) => right[1].lag_ms - left[1].lag_ms).slice(0, 100);
-    show(slow, card("Slow readers", behind.length ? [h("p", { class: "dim" }, "Named cursors that are behind, the slowest first. What they hold back: nothing; a capped topic goes on, and they lose what it evicts."),
+    show(slow, card("Slow readers", behind.length ? [h("p", { class: "dim" }, "Named cursors that are behind, the slowest first. They hold nothing back: a capped topic goes on, and they lose what it evicts."),
       plainTable("Slow readers", ["Cursor", "Topic", "Lag, records", "Lag, time", "Loses when"], behind.map(([topic, cursor]) => [cursor.name, topicLink(topic.topic), count(cursor.lag), duration(cursor.lag_ms), losesWhen(topic, cursor)]),
         ["name", "", "number", "number", ""])] : empty("Nobody is behind.", "Every named cursor is at the head of its topic.")));
   }

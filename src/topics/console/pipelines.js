@@ -62,7 +62,7 @@ export function pipelinesPage() {
       return [ago(record.$ts, feed.at), plainText(String(audit.topic ?? "–")), figure(audit.read, count), figure(audit.deleted, count), figure(audit.lost, count), figure(audit.head, count),
         h("span", { class: holds ? "good-text" : "bad-text" }, holds ? "holds" : "does not add up")];
     }), ["", "", "number", "number", "number", "number", ""])),
-    rows.length > 0 && card("What they told last", h("p", {}, "From ", topicLink(TOPIC)), records.slice(-20).reverse().map(recordRow)));
+    rows.length > 0 && card("Their last reports", h("p", {}, "From ", topicLink(TOPIC)), records.slice(-20).reverse().map(recordRow)));
   }
 
   const unsubscribe = onFeed(look);

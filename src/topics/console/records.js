@@ -85,7 +85,7 @@ export function browseTab(topic) {
     page = { from, next: reply.next_from_seq };
     const rows = reply.records.map(recordRow);
     if (reply.tombstone) rows.splice(reply.records.findIndex((one) => one.$seq > reply.tombstone.gap_to) >>> 0, 0, tombstoneRow(reply.tombstone));
-    show(list, rows.length ? rows : empty("No records here.", reply.head_seq === 0 ? "Nothing was written yet." : "What was here is deleted, or does not fit the tag."));
+    show(list, rows.length ? rows : empty("No records here.", reply.head_seq === 0 ? "Nothing was written yet." : "What was here was deleted, or does not match the tag."));
     older.disabled = from <= 0;
     newer.disabled = reply.next_from_seq >= reply.head_seq;
     const first = reply.records[0]?.$seq;

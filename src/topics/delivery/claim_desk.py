@@ -155,7 +155,7 @@ class ClaimDesk:
         for poll in polls:
             poll.answer.set_exception(TopicNotFound(topic.name))
         for worker in tuple(self._streams.get(topic, ())):
-            worker.fail(409, f'"{topic.name}" is not a queue any more: it was deleted')
+            worker.fail(409, f'queue "{topic.name}" was deleted')
 
     def _set_alarm(self, topic: Topic) -> None:
         """Looks again when the next lease or delay ends: streams do not ask by themselves."""

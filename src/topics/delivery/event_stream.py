@@ -125,7 +125,7 @@ class EventStream:
             return
         now_ms = monotonic_ms(self._clock)
         if self._reader.is_gone(self._outlet.left_bytes):
-            self.fail(408, "the stream was not read for too long; reconnect to go on")
+            self.fail(408, "the client did not read the stream for too long; reconnect to go on")
             return
         if now_ms - self._last_sent_ms >= self._heartbeat_ms and self.writable:
             self.write(sse.heartbeat(self._clock.now_ms()))

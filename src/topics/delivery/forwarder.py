@@ -85,7 +85,7 @@ class Forwarder:
             self._note_stall(dest)
         elif outcome is not Outcome.HELD and dest in self._stalled:
             self._stalled.discard(dest)
-            log.warning('routers copy into topic "%s" again', dest.name)
+            log.warning('copying into topic "%s" goes on again', dest.name)
         if outcome is Outcome.FULL or outcome is Outcome.STALLED:
             self._ask_again_later(dest)
         elif outcome is not Outcome.HELD:
@@ -95,7 +95,7 @@ class Forwarder:
         stall = self._engine.router_stall(dest)
         if dest not in self._stalled and stall is not None:
             self._stalled.add(dest)
-            log.error('nothing is copied into topic "%s", and that is tried again: %s', dest.name, stall.reason)
+            log.error('nothing can be copied into topic "%s" and it is retried: %s', dest.name, stall.reason)
 
     def _ask_again_later(self, dest: Topic) -> None:
         pause_ms = min(2 * self._pauses_ms.get(dest, 0) or limits.ROUTER_RETRY_MS_MIN, limits.ROUTER_RETRY_MS_MAX)

@@ -99,7 +99,7 @@ class Hub:
                 self._tell_paced()
             return
         if self._telling is not None:
-            self._telling = iter(())  # whoever was not told yet need not be
+            self._telling = iter(())  # those who were not told yet need not be told
         if self._ready.ready_depth and not self._scheduled_ns:
             self._schedule(0)
 

@@ -87,7 +87,7 @@ class Audience:
 
 class Crowd:
     """Watchers of one topic that are at the same place, have sent everything, and get the same text next. They move as
-    one: what a member itself knows of its place is old, and it is told when it parts. A text costs a member its `send`
+    one: a member's own position is out of date until it parts and is told where it is. A text costs a member its `send`
     and a tenth of a microsecond.
 
     Implements `topics.delivery.hub.Watcher`.
@@ -147,7 +147,7 @@ class Crowd:
         return cursor == self.from_seq and self._serving is serving
 
     def add(self, member: Member, way: Way) -> None:
-        """Somebody at `to_seq` of whom everything has left."""
+        """Adds a watcher at `to_seq` that has sent everything."""
         self._audience.served[self] = None
         self._members[member] = way
 
@@ -204,7 +204,7 @@ class Crowd:
             self._serving = None
 
     def _advance(self, shared: "SharedBatches") -> bool:
-        """Makes the next text. False if there is none; what is out of the ordinary is for each member alone."""
+        """Makes the next text. False if there is none; anything unusual is left to each member alone."""
         topic, log = self.topic, self.topic.log
         if topic.deleted:
             self._dissolve()

@@ -11,7 +11,8 @@ LINE_BYTES = len(b"data: ")  # what a line break in the data costs beyond itself
 
 
 def event(name: bytes, data: bytes, identifier: bytes | None = None) -> bytes:
-    """One event. A line break in the data becomes a new data line: the reader gets a line feed, as good a space."""
+    """One event. A line break in the data becomes a new data line: the reader gets a line feed, which is white space
+    as well."""
     if b"\n" in data or b"\r" in data:
         # In C: splitting a million lines in Python held the loop for a second.
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")

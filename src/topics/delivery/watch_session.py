@@ -84,7 +84,7 @@ class WatchSession:
             position.begin()
 
     def tell(self, name: str, topic_id: int, cursor: int) -> Position:
-        """The next event will say that the session is here."""
+        """The next event will carry this position."""
         position = self.positions[name]
         position.tell(topic_id, cursor)
         return position
@@ -115,7 +115,7 @@ class WatchSession:
             seq = cursors.get(name, -1)
             topic_id = cursors.get(epoch_of(name), position.topic_id)
             if seq >= 0 and not (topic_id == position.told_id and seq > position.told):
-                # The client may be in another one of the topics there were: it has not got the tombstone, or lost it.
+                # The client's cursor may be of an earlier topic of this name: it never got the tombstone, or lost it.
                 position.left(topic_id, seq)
 
 

@@ -190,7 +190,7 @@ def prepare(
 def check_record_count(count: int, count_max: int) -> None:
     if count > count_max:
         raise BatchTooLarge(
-            f"records: there are more than {count_max} in one write, and no more are allowed",
+            f"records: there are more than {count_max}, the most one write may have",
             field="records",
             max=count_max,
         )
@@ -216,7 +216,7 @@ def _checked_meta(raw: Raw, index: int, bounds: WriteLimits) -> bytes:
     try:
         keys = len(_decode_meta(meta))
     except (msgspec.ValidationError, RecursionError):
-        raise InvalidRequest.in_field(field, "must be an object, and not nested too deep") from None
+        raise InvalidRequest.in_field(field, "must be an object that is not nested too deeply") from None
     if keys > bounds.meta_keys_max:
         raise InvalidRequest.in_field(field, f"has {keys} keys; at most {bounds.meta_keys_max} are allowed")
     return meta

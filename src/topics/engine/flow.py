@@ -87,8 +87,8 @@ class Flow:
         state, bytes_max = self.state, self._unsealed_bytes_max
         if state.unsealed_bytes > bytes_max and state.count_unsealed() > bytes_max:
             raise Throttled(
-                f"the disk does not keep up: {state.unsealed_bytes} bytes of records wait for their segments, "
-                f"and {bytes_max} may",
+                f"the disk does not keep up: {state.unsealed_bytes} bytes of records wait to become segments, "
+                f"and the limit is {bytes_max}",
                 retry_after_s=limits.UNSEALED_RETRY_AFTER_MS // 1000,
                 retry_after_ms=limits.UNSEALED_RETRY_AFTER_MS,
             )

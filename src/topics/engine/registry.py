@@ -35,7 +35,7 @@ class Registry:
         return [topic for topic in self._by_id.values() if self.by_name.get(topic.name) is not topic]
 
     def end_of_log(self) -> None:
-        """From now on things happen one after the other: nobody comes after its successor."""
+        """From now on operations come in order: no topic appears after its successor."""
         self._removed = None
 
     def add(self, topic: Topic) -> None:

@@ -201,8 +201,8 @@ def _check_fan_in(source: Topic, dest: Topic) -> None:
 
 def _fan_in(dest: Topic) -> TopicExistsIncompatible:
     return TopicExistsIncompatible(
-        f'topic "{dest.name}" has its copies from another topic already, and one source at most is possible: '
-        "use a dest of its own",
+        f'topic "{dest.name}" already receives copies from another topic, and can have only one source: '
+        "use a separate dest",
         reason="router_dest_fan_in",
         dest=dest.name,
     )

@@ -131,7 +131,7 @@ class Topic:
         self.configure(config)
         self.log = log
         self.exchange = False  # it exchanges records with other topics: its history is in their log
-        self.extras = NO_EXTRAS  # to look at; `own_extras` to change
+        self.extras = NO_EXTRAS  # read only; change `own_extras`
         self.queue = LeaseQueue() if config.type is TopicType.QUEUE else None
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
@@ -158,7 +158,7 @@ class Topic:
 
     @property
     def keys(self) -> IdempotencyKeys:
-        """The writes that are remembered by their keys. To look at."""
+        """The writes that are remembered by their keys. Read only: `own_extras` adds some."""
         return self.extras.keys
 
     @property
@@ -167,16 +167,16 @@ class Topic:
 
     @property
     def losses(self) -> LossLedger:
-        """To look at."""
+        """Read only: `own_extras` adds some."""
         return self.extras.losses
 
     @property
     def hops(self) -> dict[int, int]:
-        """Of copies on a cycle, until they are dealt with there. To look at, and to take from."""
+        """Of copies on a cycle, until they are dealt with there. Read or remove only: `own_extras` adds some."""
         return self.extras.hops
 
     def own_extras(self) -> Extras:
-        """For who adds something to them."""
+        """For whoever adds something to them."""
         if self.extras is NO_EXTRAS:
             self.extras = Extras()
         return self.extras

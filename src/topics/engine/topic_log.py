@@ -330,5 +330,5 @@ def _positions(first_seq: int, seqs: list[int]) -> Sequence[int]:
 
 
 def _fetch(block: AnyBlock) -> None:
-    with suppress(Busy, TopicsError):  # one that cannot be had is told to those who read it
+    with suppress(Busy, TopicsError):  # those who read it are told that it cannot be read
         block.prepare()

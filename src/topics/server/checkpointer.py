@@ -278,7 +278,7 @@ class Checkpointer:
         """Tells logs what is on disk now. Removes WAL files one checkpoint late: the previous snapshot needs them."""
         self._state.captured.clear()
         if result.failure is not None:
-            log.error("what is deleted could not be marked or removed: %s", result.failure.message)
+            log.error("deleted records could not be marked or removed on disk: %s", result.failure.message)
         for (topic_id, first_seq), positions in result.flagged.items():
             self._flagged(topic_id, first_seq, positions)
         for topic_id, first_seq in result.moved:

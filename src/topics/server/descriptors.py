@@ -39,8 +39,8 @@ def share_out(descriptors: int) -> Descriptors:
         return wanted
     if descriptors < limits.DESCRIPTORS_MIN:
         raise ConfigurationError(
-            f"this process may open {descriptors} files, and the server needs {limits.DESCRIPTORS_MIN} at least: raise "
-            f"the hard limit (ulimit -Hn, LimitNOFILE in systemd); {wanted.total} is all it has a use for"
+            f"this process may open {descriptors} files, and the server needs at least {limits.DESCRIPTORS_MIN}: raise "
+            f"the hard limit (ulimit -Hn, LimitNOFILE in systemd). More than {wanted.total} brings nothing"
         )
     shared = descriptors - limits.DESCRIPTORS_RESERVED
     segments_open_max = min(wanted.segments_open_max, shared // 4 // limits.DESCRIPTORS_PER_SEGMENT)
@@ -50,7 +50,7 @@ def share_out(descriptors: int) -> Descriptors:
 
 
 def claim_descriptors() -> Descriptors:
-    """Raises the soft limit of this process as far as it is of use, and divides what it has then."""
+    """Raises the soft limit of this process as far as is useful, and divides what it then has."""
     wanted = ENOUGH.total
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -64,8 +64,8 @@ def claim_descriptors() -> Descriptors:
     descriptors = share_out(wanted if soft == resource.RLIM_INFINITY else soft)
     if descriptors.connections_max < limits.SSE_CONNECTIONS_MAX:
         log.warning(
-            "this process may open %d files: at most %d connections, not %d. Raise the hard limit (ulimit -Hn, "
-            "LimitNOFILE in systemd) to %d for all",
+            "this process may open only %d files, so it takes %d connections instead of %d. Raise the hard limit "
+            "(ulimit -Hn, LimitNOFILE in systemd) to %d to have them all",
             soft,
             descriptors.connections_max,
             limits.CONNECTIONS_MAX,

@@ -32,7 +32,7 @@ class Folds:
             log.error("increments could not be folded into a new base; the next checkpoint tries again: %s", error)
 
     def close(self) -> None:
-        """One under way ends early."""
+        """Ends early a fold that is under way."""
         if self.checkpoints is not None:
             self.checkpoints.stop_folding()
         self._worker.shutdown(cancel_futures=True)
@@ -45,7 +45,9 @@ class Folds:
             give_back = room_is_low and checkpoints.can_give_back
             due = give_back or checkpoints.is_fold_due
         except OSError as error:
-            log.error("nobody knows whether increments are to be folded, the next checkpoint looks again: %s", error)
+            log.error(
+                "whether increments need folding could not be found out; the next checkpoint tries again: %s", error
+            )
             return
         if due:
             self.fold(room_is_low=give_back)

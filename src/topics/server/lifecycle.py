@@ -70,7 +70,7 @@ async def _serve(settings: Settings) -> Server:
             # A quick recovery is over before anybody can ask; during a long one the probes tell how far it is.
             await asyncio.wait({recovery}, timeout=limits.LISTEN_DELAY_S)
             if recovery.done():
-                recovery.result()  # a directory that is refused at once is nobody's to connect to
+                recovery.result()  # if the directory is refused at once, nobody ever gets to connect
             await _listen(server, listener)
             server.connections.start(loop)
             await recovery
@@ -109,7 +109,7 @@ async def _run(server: Server, stop: asyncio.Event) -> None:
     server.connections.drain()
     aborted = await server.connections.drained(limits.SHUTDOWN_GRACE_S)
     if aborted:
-        log.warning("%d connections did not finish in %g s and were cut", aborted, limits.SHUTDOWN_GRACE_S)
+        log.warning("%d connections did not finish within %g s and were closed", aborted, limits.SHUTDOWN_GRACE_S)
     server.forwarder.stop()
     for task in tasks:
         task.cancel()
@@ -177,7 +177,7 @@ def _warn(settings: Settings) -> None:
         log.warning("%s", warning)
     if not settings.keys:
         log.warning(
-            "no TOPICS_API_KEYS: authentication is OFF, everybody who reaches %s may do everything",
+            "no TOPICS_API_KEYS: authentication is OFF, anybody who can reach %s may do anything",
             settings.host,
         )
         if "*" in settings.cors_origins:
@@ -197,7 +197,7 @@ def _read_keys_again(server: Server) -> None:
         log.warning("%s", warning)
     ended = server.connections.revoke(gone)
     log.info(
-        "SIGHUP: keys read again: %d in all, %d removed or changed, %d connections ended", len(keys), len(gone), ended
+        "SIGHUP: keys read again: %d in all, %d removed or changed; connections ended: %d", len(keys), len(gone), ended
     )
 
 
@@ -227,7 +227,9 @@ async def _expire_records(server: Server) -> None:
         except TopicsError as error:
             # The records are gone for readers all the same; what they took is given back when it works again.
             if error.message != told:
-                log.error("expired records could not be let go, trying again every second: %s", error.message)
+                log.error(
+                    "expired records could not be removed from disk, trying again every second: %s", error.message
+                )
                 told = error.message
 
 

@@ -1,7 +1,8 @@
 """Metrics: gauges of the whole process and of each topic, counters, histograms.
 
 Rendered as Prometheus text or as JSON from one description, so the two cannot differ. In slices: a page never holds up
-the loop, and what is told of each topic, router and cursor has a bound. Totals are running sums where they are counted.
+the loop, and what is told of each topic, router and cursor has a bound. Totals are running sums, kept where things are
+counted.
 """
 
 import asyncio
@@ -55,7 +56,8 @@ class LiveMetrics(NamedTuple):
 
 
 class ProcessMetrics(NamedTuple):
-    """The state of the process. None is left out: the system does not tell, or it has not happened yet."""
+    """The state of the process. A value is None, and left out, if the system does not tell it or it has not happened
+    yet."""
 
     memory_bytes: int | None = None
     open_files: int | None = None
@@ -175,8 +177,8 @@ class ServerMetrics:
         yield _gauge("topics_queue_leases_in_flight", "Active leases.", leases_in_flight)
         yield _gauge("topics_sse_connections", "Open SSE and WebSocket connections.", live.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", live.watch_sessions)
-        yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", round(live.pressure, 4))
-        yield _gauge("topics_ready", "1 when the server serves.", int(ready))
+        yield _gauge("topics_pressure", "How overloaded the server is, 0 to 1.", round(live.pressure, 4))
+        yield _gauge("topics_ready", "1 when the server is ready.", int(ready))
         yield _gauge("topics_recovery_progress", "Progress of WAL replay, 0 to 1.", recovered)
         uptime_ms = (self._clock.monotonic_ns() - self._started_ns) // 1_000_000
         yield _gauge("topics_uptime_ms", "Milliseconds since the start.", uptime_ms)
@@ -273,7 +275,7 @@ class _CursorLags:
 
     def families(self) -> Iterable[Family]:
         yield Family("topics_cursor_lag", "gauge", "Records a named cursor is behind the head.", self._lag)
-        waited = "Milliseconds that the first record behind a named cursor has been there."
+        waited = "How long the first record that a named cursor has not reached has been there, in milliseconds."
         yield Family("topics_cursor_lag_ms", "gauge", waited, self._lag_ms)
         yield _gauge(
             "topics_cursor_metrics_truncated",
@@ -285,8 +287,10 @@ class _CursorLags:
 def _process_families(process: ProcessMetrics) -> Iterable[Family]:
     yield from _optional("topics_memory_bytes", "Resident memory of the process.", process.memory_bytes)
     yield from _optional("topics_open_files", "Open file descriptors.", process.open_files)
-    yield from _optional("topics_open_files_max", "How many it may open.", process.open_files_max)
-    yield from _optional("topics_disk_free_bytes", "Room on the disk of the data directory.", process.disk_free_bytes)
+    yield from _optional("topics_open_files_max", "Most file descriptors the process may open.", process.open_files_max)
+    yield from _optional(
+        "topics_disk_free_bytes", "Free bytes on the disk of the data directory.", process.disk_free_bytes
+    )
     yield Family(
         "topics_loop_lag_ms",
         "histogram",
@@ -302,7 +306,7 @@ def _process_families(process: ProcessMetrics) -> Iterable[Family]:
         "topics_checkpoint_last_ms", "How long the last checkpoint took, in milliseconds.", process.checkpoint_last_ms
     )
     yield from _optional(
-        "topics_checkpoint_last_ts", "When the last one was done, in ms since 1970.", process.checkpoint_last_ts
+        "topics_checkpoint_last_ts", "When the last checkpoint was done, in ms since 1970.", process.checkpoint_last_ts
     )
     yield from _optional("topics_recovery_ms", "How long the recovery at the start took, in ms.", process.recovery_ms)
     yield from _optional("topics_recovery_lost_seqs", "Seqs that the recovery found lost.", process.recovery_lost_seqs)
@@ -323,7 +327,7 @@ def _route_families(routes: Mapping[tuple[str, str], RouteTimings]) -> Iterable[
     yield Family(
         "topics_request_duration_us",
         "histogram",
-        "From the last byte of a request to its answer, in microseconds; with the time it waited for a record.",
+        "From the last byte of a request to its answer, in microseconds, including what a long poll waits.",
         [
             sample
             for labels, timings in seen
@@ -339,12 +343,14 @@ def _wal_families(wal: WalMetrics) -> Iterable[Family]:
     yield _counter("topics_wal_bytes_written_total", "Bytes written to WAL files.", wal.bytes_written_total)
     yield _counter("topics_wal_rotations_total", "WAL files begun after the first.", wal.rotations_total)
     yield _gauge("topics_wal_queue_depth", "Frames waiting to be written.", wal.queue_depth)
-    yield _gauge("topics_wal_queue_depth_peak", "Most frames that ever waited.", wal.queue_depth_peak)
-    yield _counter("topics_wal_submit_full_total", "Writes that met a full queue.", wal.submit_full_total)
+    yield _gauge("topics_wal_queue_depth_peak", "Most frames that ever waited to be written.", wal.queue_depth_peak)
+    yield _counter("topics_wal_submit_full_total", "Writes that found the queue full.", wal.submit_full_total)
     yield _gauge("topics_wal_read_only", "1 when a failed disk stopped a WAL shard.", wal.read_only)
     yield _gauge("topics_unsealed_bytes", "Memory of records that wait to become segments.", wal.unsealed_bytes)
     yield _gauge(
-        "topics_unsealed_bytes_max", "Budget for it; beyond this, writes are refused or wait.", wal.unsealed_bytes_max
+        "topics_unsealed_bytes_max",
+        "Budget for records that wait to become segments; beyond it, writes are refused or wait.",
+        wal.unsealed_bytes_max,
     )
     yield Family(
         "topics_wal_fsync_latency_us",

@@ -41,12 +41,15 @@ class Pressure:
 
 
 def _report_stall(late_ms: float, cpu_ms: float) -> None:
-    """Whoever finds a client's timeout in a log wants to know which side stood still, and why."""
+    """So that a client's timeout can be traced to the side that stood still."""
     why = (
-        "the server was busy by itself: please report this, with what was asked of it"
+        "the server itself was busy, please report what it was asked to do"
         if cpu_ms > late_ms / 2
-        else "the machine was paused, overloaded, or waited for its disk"
+        else "the machine was paused, overloaded, or waiting for its disk"
     )
     log.warning(
-        "no request was answered for %.1f s, of which the server computed %.1f s: %s", late_ms / 1e3, cpu_ms / 1e3, why
+        "no request was answered for %.1f s, and the server used the CPU for %.1f s of it: %s",
+        late_ms / 1e3,
+        cpu_ms / 1e3,
+        why,
     )

@@ -38,7 +38,7 @@ class Room:
                 free_bytes = await loop.run_in_executor(None, self._disk.free_bytes, self._root)
             except OSError as error:
                 if is_known:
-                    log.warning("the room on the disk of %s is not known: %s", self._root, error)
+                    log.warning("the free space on the disk of %s could not be read: %s", self._root, error)
                 is_known = False
             else:
                 is_known = True
@@ -51,7 +51,7 @@ class Room:
         self.spare_bytes = left_bytes - self._free_bytes_min
         if self.spare_bytes >= 0:
             if self.full is not None:
-                log.info("there is room again on the disk of %s: writes are taken", self._root)
+                log.info("the disk of %s has room again: writes go on", self._root)
             self.full = None
             return
         if self.full is None:

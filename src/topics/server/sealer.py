@@ -194,7 +194,10 @@ class Sealer:
     def _tell(self, failure: DiskFailed | None) -> None:
         """Once, and when it is over: it is tried every second."""
         if failure is not None and not self._failing:
-            log.error("blocks could not be sealed and stay in memory, until the disk takes them: %s", failure.message)
+            log.error(
+                "records cannot be written to segments and stay in memory until the disk takes them: %s",
+                failure.message,
+            )
         elif failure is None and self._failing:
             log.info("the disk takes segments again")
         self._failing = failure is not None
@@ -212,7 +215,7 @@ class Sealer:
             try:
                 self._tiers.remove_segment(topic_id, first_seq, cold=False)
             except DiskFailed as error:
-                log.error("a segment nobody needs stays until the next start: %s", error.message)
+                log.error("an unneeded segment could not be removed and stays until the next start: %s", error.message)
 
     # For checkpoints
 

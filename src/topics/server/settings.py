@@ -308,8 +308,8 @@ def _read_log_level(env: _Environment) -> str:
 
 
 def _level_of_filter(text: str) -> str:
-    """Of a filter such as `warn,topics=debug`, the name the variable has in the API's documentation: the level it gives
-    to `topics`, or to everything. Others may have set it for their own programs, so it is never refused."""
+    """RUST_LOG, as the API's documentation has it: the level that a filter such as `warn,topics=debug` gives to
+    `topics`, or to everything. It may have been set for other programs, so no value is refused."""
     levels: dict[str, str] = {}
     for part in text.lower().split(","):
         target, _, level = part.strip().rpartition("=")

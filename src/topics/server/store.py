@@ -1,6 +1,6 @@
 """The data directory while the server runs: opened, recovered, written to, checkpointed, closed.
 
-One server a directory: the lock is taken first and let go last.
+One server a directory: the lock is taken first and released last.
 """
 
 import asyncio
@@ -172,7 +172,10 @@ class Store:
             try:
                 await loop.run_in_executor(None, checkpoints.remove_orphans)
             except StorageError as error:
-                log.error("what an earlier start left behind stays until the next one: %s", error.message)
+                log.error(
+                    "files an earlier run left behind could not be removed; the next start tries again: %s",
+                    error.message,
+                )
         # Not before: what it writes is in no snapshot yet.
         self._sealing = loop.create_task(self.sealer.run())
         return settled
@@ -192,7 +195,7 @@ class Store:
                 # Before the checkpoint: what it has to journal would be behind it.
                 self._engine.forward_pending()
                 if await self.checkpointer.checkpoint(clean=True) and self.checkpointer.has_listed:
-                    # Whoever reads segments by themselves finds deleted what is deleted.
+                    # So that whoever reads the segments alone sees deleted records as deleted.
                     await self.checkpointer.checkpoint(clean=True)
             self.sealer.close()
             self.checkpointer.close()
@@ -269,7 +272,7 @@ class Store:
         self._engine.restart(replayed.restarts)
 
     def _found_lost(self, replayed: Replayed) -> list[int]:
-        """How many seqs are in each range that the restart is about to tell as lost; there is at most one a topic."""
+        """How many seqs are in each range that the restart is about to report as lost; there is at most one a topic."""
         sizes: list[int] = []
         for each in replayed.restarts:
             topic = self._engine.topics.by_id(each.topic_id)
@@ -394,10 +397,10 @@ def _read_block(found: StoredTail) -> Block:
 def _log_trouble(trouble: DiskFailed | NoRoom) -> None:
     """Once for each shard."""
     if isinstance(trouble, NoRoom):
-        log.error("%s. It is tried again until there is room; nothing is lost, and writes wait", trouble.message)
+        log.error("%s. Writes wait and are retried until there is room; nothing is lost", trouble.message)
     else:
         log.critical(
-            "%s. This part of the log takes nothing more: writes to its topics are refused, reads go on. "
+            "%s. This part of the log takes no more writes: those to its topics are refused, reads go on. "
             "Repair or replace the disk, then restart the server",
             trouble.message,
         )
@@ -405,7 +408,7 @@ def _log_trouble(trouble: DiskFailed | NoRoom) -> None:
 
 def _log_untrimmed(failure: DiskFailed) -> None:
     """Once a checkpoint at most."""
-    log.error("%s. The log keeps files that nobody needs; they are removed after a later checkpoint", failure.message)
+    log.error("%s. Log files that are no longer needed stay on disk; a later checkpoint removes them", failure.message)
 
 
 @contextmanager
@@ -427,13 +430,13 @@ def _startable(root: str) -> Iterator[None]:
     except OSError as error:
         raise StorageFailed(
             f"the server cannot start: {error.filename or root}: {error.strerror or error}. "
-            "Repair or replace the disk, then start it again: what is stored is as it was"
+            "Repair or replace the disk, then start it again. Nothing that is stored was changed"
         ) from error
 
 
 def _report_damage(recovered: Recovered) -> None:
     for error in recovered.damaged_snapshots:
-        log.error("a damaged snapshot was passed over for an older one: %s", error.message)
+        log.error("a damaged snapshot was skipped and an older one used: %s", error.message)
     for name, shard in recovered.shards.items():
         if shard.torn is not None:
             log.warning(

@@ -43,7 +43,7 @@ class LoopLag:
 
 
 class Vitals(NamedTuple):
-    """None: the system does not tell."""
+    """None where the system does not tell."""
 
     memory_bytes: int | None = None
     files_open: int | None = None

@@ -290,7 +290,7 @@ def _chunks(mapped: MappedBytes, path: str) -> Iterator[tuple[int, memoryview, i
 
 
 def _topic_offsets(body: memoryview, body_at: int) -> Iterator[int]:
-    """Where in the file the topics are that the body of a chunk has."""
+    """The offset in the file of each topic in the body of a chunk."""
     at = 0
     while at < len(body):
         yield body_at + at

@@ -11,7 +11,7 @@ class QueueOverview(Struct):
     ready: int
     in_flight: int
     delayed: int
-    dead_lettered: Annotated[int, Meta(description="Moved away, ever.")]
+    dead_lettered: Annotated[int, Meta(description="Jobs ever moved to the dead-letter topic.")]
 
 
 class CursorOverview(Struct):
@@ -30,7 +30,7 @@ class TopicOverview(Struct, kw_only=True):
     epoch: int
     type: str
     durability: str
-    ttl_ms: Annotated[int, Meta(description="Of its configuration, as are the caps. 0: none.")] = 0
+    ttl_ms: Annotated[int, Meta(description="From the configuration, like the caps. 0: none.")] = 0
     cap_records: int = 0
     cap_bytes: int = 0
     head_seq: int
@@ -41,13 +41,13 @@ class TopicOverview(Struct, kw_only=True):
     lost: Annotated[int, Meta(description="Seqs that caps, TTLs, crashes and trimmed sources took.")]
     lost_by_reason: dict[str, int]
     deleted: Annotated[int, Meta(description="Seqs that somebody deleted.")]
-    first_ts: Annotated[int | None, Meta(description="Of the first live record; near, where it is in a segment.")]
+    first_ts: Annotated[int | None, Meta(description="Of the first live record; an estimate if it is in a segment.")]
     last_ts: Annotated[int | None, Meta(description="Of the last record written, live or not.")]
     last_write_ts: int | None
     last_read_ts: int | None
     effective_priority: int
     priority_band: Annotated[int, Meta(description="0 (served last) to 4 (served first) under pressure.")]
-    watchers: Annotated[int, Meta(description="Streams, WebSocket subscriptions, long polls, workers that wait.")]
+    watchers: Annotated[int, Meta(description="Streams, WebSocket subscriptions, long polls and waiting workers.")]
     cursors_total: int
     cursors: Annotated[list[CursorOverview], Meta(description="Those furthest behind, at most 8.")]
     routers_in: int
@@ -95,9 +95,9 @@ class RecoveryOverview(Struct):
 
     topics: int
     records: int
-    lost_ranges: Annotated[int, Meta(description="Ranges that this start has found lost.")]
+    lost_ranges: Annotated[int, Meta(description="Ranges that the start found lost.")]
     lost: Annotated[int, Meta(description="Seqs in them.")]
-    clean: Annotated[bool, Meta(description="The process before had stopped in order.")]
+    clean: Annotated[bool, Meta(description="Whether the previous process stopped cleanly.")]
     duration_ms: int
 
 

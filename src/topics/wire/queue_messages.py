@@ -11,7 +11,7 @@ from topics.wire.responses import Performance, RecordReply
 Node = Annotated[str, Meta(min_length=1, description="The worker's identity.")]
 Seqs = Annotated[list[Unsigned], Meta(min_length=1, description="At most TOPICS_MAX_CLAIM.")]
 LeaseIds = Annotated[
-    list[str] | None, Meta(description="One for each seq: a seq whose lease has another id by now is skipped.")
+    list[str] | None, Meta(description="One per seq. A seq whose lease now has a different id is skipped.")
 ]
 
 
@@ -40,7 +40,7 @@ class NackRequest(Struct, forbid_unknown_fields=True):
 
     node: Node
     seqs: Seqs
-    delay_ms: Annotated[Unsigned, Meta(description="Not claimable before; at most a day.")] = 0
+    delay_ms: Annotated[Unsigned, Meta(description="Wait before the jobs can be claimed again; at most a day.")] = 0
     lease_ids: LeaseIds = None
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class ExtendRequest(Struct, forbid_unknown_fields=True):
 class RedriveRequest(Struct, forbid_unknown_fields=True):
     """Extension. Sends dead letters back to the queue they came from."""
 
-    max: Annotated[Unsigned | None, Meta(description="How many at most; default is all.")] = None
+    max: Annotated[Unsigned | None, Meta(description="Move at most this many; default is all.")] = None
     match: Annotated[str | list[str] | None, Meta(description="Only jobs whose tag matches, as in a delete.")] = None
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ def check_u64(value: int | None, field: str) -> None:
 
 ReadEpoch = Annotated[
     Unsigned | None,
-    Meta(description="Extension. The epoch of the topic that from_seq belongs to: tells if it was recreated."),
+    Meta(description="Extension. Epoch of the topic that from_seq belongs to, so that a recreated topic is noticed."),
 ]
 
 
@@ -35,15 +35,17 @@ class WriteRequest(Struct, gc=False, forbid_unknown_fields=True):
     """Appends one or many records."""
 
     records: Annotated[list[NewRecord], Meta(description="Seqs are assigned in this order, contiguously.")]
-    node: Annotated[str | None, Meta(description="Origin of every record that names none itself.")] = None
+    node: Annotated[str | None, Meta(description="Writer of every record that names none itself.")] = None
     idempotency_key: Annotated[
-        str | None, Meta(description="Used again within the window: the original seqs, nothing appended.")
+        str | None,
+        Meta(description="If it is used again within the window, you get the original seqs and nothing is appended."),
     ] = None
     create: Annotated[bool | None, Meta(description="false: 404 instead of creating the topic.")] = None
     config: Annotated[TopicConfigPatch | None, Meta(description="Applied only if this write creates the topic.")] = None
-    disable_backpressure: Annotated[bool, Meta(description="Wait under load instead of a 429.")] = False
+    disable_backpressure: Annotated[bool, Meta(description="Under load, wait instead of getting a 429.")] = False
     producer: Annotated[
-        Producer | None, Meta(description="Extension. Instead of a key: remembered by number, without a window.")
+        Producer | None,
+        Meta(description="Extension. Replaces the key: records are remembered by number, without a window."),
     ] = None
 
 
@@ -98,7 +100,7 @@ class PutRouterRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     filter: Annotated[
         str | list[str] | None, Meta(description="Only records whose tag matches, as in a delete; null is all.")
     ] = None
-    allow_cycle: Annotated[bool, Meta(description="Permits a route back; a copy never returns to its origin.")] = False
+    allow_cycle: Annotated[bool, Meta(description="Permits a cycle; a copy never returns to its origin.")] = False
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
 

@@ -110,7 +110,7 @@ class RouterResponse(Struct, kw_only=True):
     performance: Performance
     stalled: Annotated[
         str | UnsetType,
-        Meta(description="Extension. Why nothing is copied now: the source cannot be read. It is tried again."),
+        Meta(description="Extension. Why nothing is being copied: the source cannot be read. The router keeps trying."),
     ] = UNSET
 
 
@@ -145,7 +145,7 @@ class WriteResponse(Struct):
     performance: Performance
     seqs: Annotated[list[int] | UnsetType, Meta(description="Absent with return_seqs=false.")] = UNSET
     next_sequence: Annotated[
-        int | UnsetType, Meta(description="Extension. For a producer: the number it goes on with.")
+        int | UnsetType, Meta(description="Extension. For a producer: the number to go on with.")
     ] = UNSET
 
 
@@ -333,7 +333,7 @@ class WatchResponse(Struct):
 class KeyState(Struct):
     """What the key of a request may do; an extension."""
 
-    required: Annotated[bool, Meta(description="Whether the server has keys; without, anybody may do everything.")]
+    required: Annotated[bool, Meta(description="Whether the server has keys; without them anybody may do anything.")]
     scopes: list[str]
     prefixes: Annotated[list[str], Meta(description="Of the names it may touch. None: every name.")]
     performance: Performance

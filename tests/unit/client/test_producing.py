@@ -42,7 +42,7 @@ def test_numbers_of_ones_own_may_leave_gaps_and_never_fall() -> None:
     producer.add(b"2", 12, 0)
     assert [batch.first_number for batch in producer.full] == [10]
     assert producer.next_number == 13
-    with pytest.raises(InvalidRequest, match="the next is 13"):
+    with pytest.raises(InvalidRequest, match="the next must be at least 13"):
         producer.add(b"3", 12, 0)
 
 

@@ -106,8 +106,8 @@ def test_how_late_a_sample_comes_is_how_late_the_loop_is(at: Pressed, monkeypatc
 @pytest.mark.parametrize(
     ("cpu_ms", "why"),
     [
-        (100.0, "the machine was paused, overloaded, or waited for its disk"),
-        (15_900.0, "the server was busy by itself"),
+        (100.0, "the machine was paused, overloaded, or waiting for its disk"),
+        (15_900.0, "the server itself was busy"),
     ],
 )
 def test_a_loop_that_stood_still_is_told_with_what_it_did_meanwhile(
@@ -130,5 +130,5 @@ def test_a_loop_that_stood_still_is_told_with_what_it_did_meanwhile(
         asyncio.run(at.under_test.run())
     (line,) = caplog.messages
     assert line.startswith(
-        f"no request was answered for 16.0 s, of which the server computed {cpu_ms / 1e3:.1f} s: {why}"
+        f"no request was answered for 16.0 s, and the server used the CPU for {cpu_ms / 1e3:.1f} s of it: {why}"
     )

@@ -1,5 +1,5 @@
-"""The pages for people: the console with its script, the reference of the API; and what the key they gave may do. All
-else they ask of the API."""
+"""The pages for people: the console with its script, the reference of the API; and what the key they gave may do. For
+everything else they use the API."""
 
 from collections.abc import Callable
 from functools import cached_property

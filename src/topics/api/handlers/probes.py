@@ -78,7 +78,7 @@ class ProbeHandlers:
             raise trouble.with_traceback(None)
         reply = Ready("ready", wal_replay_complete=True, topics=len(self._engine.topics), server_id=self._server_id())
         if trouble is not None:
-            # Reads go on: who sends them elsewhere for that would lose those, too.
+            # Reads go on: a load balancer that gave this server up for that would lose them, too.
             reply.degraded = True
             reply.reason = ErrorBody(trouble.code, trouble.message, trouble.detail or UNSET)
         return Response(200, encode(reply))

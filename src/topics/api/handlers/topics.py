@@ -48,7 +48,7 @@ class TopicHandlers:
             PAGE_SIZE,
             CURSOR,
             Parameter("touch", BOOLEAN, "true: listing counts as reading, for automatic priority."),
-            Parameter("names", TEXT, "Extension. These topics and no others, with commas; a missing one is left out."),
+            Parameter("names", TEXT, "Extension. Only these topics, separated by commas; a missing one is left out."),
         ),
     )
     def list(self, call: Call) -> Response:

@@ -96,7 +96,7 @@ class WatchHandlers:
         require_event_stream(call)
         session = self._sessions.find(call.name)
         if session is None:
-            raise NotFound("the watch session does not exist (any more): POST /v0/watch again")
+            raise NotFound("there is no such watch session, or it has ended: create one with POST /v0/watch")
         if not compare_digest(session.key_digest, call.key.digest):
             raise Unauthorized("the watch session belongs to another API key")
         release = self._connections.enter(call.key)
