@@ -127,6 +127,7 @@ WAL_WRITE_GAP_MS = 20  # at 5, single-record writes of class disk were 5 % fewer
 WAL_QUEUE_WRITES_MAX = 65_536
 WAL_QUEUE_BYTES_MAX = 256 * MIB
 WAL_CUT_INTERVAL_S = 0.1  # how often the lsns of all shards are noted together, for backups
+TOPIC_IDS_TOGETHER = 256  # topics that are made at the same time share a log, and take turns with so many ids
 CHECKPOINT_POLL_S = 0.25
 CHECKPOINT_INTERVAL_S = 30.0
 CAPTURE_SLICE_NS = 1_000_000  # of the loop, before others are let in

@@ -105,6 +105,17 @@ class DiskJournal(Generic[T]):
     def lane(self, topic_id: int) -> int:
         return self._shards.index(self._shard(topic_id))
 
+    def id_among(self, first_id: int) -> int:
+        """Skips the ids that hash to another shard than the one whose turn it is; while that one is at work, than one
+        that is not, so that nobody waits for two syncs."""
+        shards, count = self._shards, len(self._shards)
+        turn = first_id // limits.TOPIC_IDS_TOGETHER % count
+        in_turn = [*range(turn, count), *range(turn)]
+        shard = next((number for number in in_turn if shards[number].idle), turn)
+        while shard_of(first_id, count) != shard:
+            first_id += 1
+        return first_id
+
     def admit(self, topic_id: int) -> None:
         shard = self._shard(topic_id)
         if shard.failure is not None:
