@@ -420,7 +420,7 @@ def _entries(loaded: LoadedState) -> Iterator[TopicEntry]:
     for image in loaded.images:
         segments = [structs.replace(segment, cold=False) for segment in image.segments]
         tails = [
-            NewTail(segment.first_seq, 0, [tail_bytes(loaded.tails.get((image.topic_id, segment.first_seq), []))])
+            NewTail.at_hand(segment.first_seq, 0, tail_bytes(loaded.tails.get((image.topic_id, segment.first_seq), [])))
             for segment in segments
             if not segment.sealed
         ]

@@ -13,7 +13,7 @@ delete byte is set once two snapshots list the record as deleted: no snapshot is
 ahead of it. Records that are in no segment are in the increments themselves, and never change there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -299,14 +299,17 @@ def inputs_of(columns: Columns) -> list[SegmentInput]:
 
 
 def _tail(block: BlockCapture) -> NewTail:
+    return NewTail(block.first_seq, block.flushed_bytes, block.added_bytes, _frames(block))
+
+
+def _frames(block: BlockCapture) -> Iterator[bytes]:
     assert block.columns is not None
-    if not block.columns.fragments:
-        return NewTail(block.first_seq, block.flushed_bytes, ())
-    frames, _ = encode_records(block.first_seq + block.flushed_count, inputs_of(block.columns), 0)
-    for position, fragment in enumerate(block.columns.fragments):
-        if fragment is None:
-            frames[position] = flagged_deleted(frames[position])
-    return NewTail(block.first_seq, block.flushed_bytes, (b"".join(frames),))
+    if block.columns.fragments:
+        frames, _ = encode_records(block.first_seq + block.flushed_count, inputs_of(block.columns), 0)
+        for position, fragment in enumerate(block.columns.fragments):
+            if fragment is None:
+                frames[position] = flagged_deleted(frames[position])
+        yield b"".join(frames)
 
 
 def _open(block: BlockCapture, data_bytes: int) -> SegmentImage:

@@ -78,15 +78,17 @@ Buffer = bytes | memoryview
 
 
 class NewTail(NamedTuple):
-    """The frames of a tail that a file gets. `kept`: how many bytes of it earlier files have."""
+    """The frames of a tail that a file gets: `length` bytes, in pieces that are made while they are written, because
+    those of a hot topic together may be a quarter of all memory. `kept`: how many bytes of it earlier files have."""
 
     first_seq: int
     kept: int
-    pieces: Sequence[Buffer]
+    length: int
+    pieces: Iterable[Buffer]
 
-    @property
-    def length(self) -> int:
-        return sum(map(len, self.pieces))
+    @classmethod
+    def at_hand(cls, first_seq: int, kept: int, content: Buffer) -> "NewTail":
+        return cls(first_seq, kept, len(content), (content,))
 
 
 class TopicEntry(NamedTuple):
@@ -182,16 +184,19 @@ class SnapshotWriter:
         """Writes one topic with its tails. Once for each topic that changed."""
         tails = topic.tails
         self._topics += 1
-        parts = self._parts
-        parts.append(_TOPIC.pack(topic.topic_id, len(topic.image), len(tails)))
+        head: list[Buffer] = [_TOPIC.pack(topic.topic_id, len(topic.image), len(tails))]
         size = _TOPIC.size + len(topic.image)
         for tail in tails:
-            length = tail.length
-            parts.append(_TAIL.pack(tail.first_seq, tail.kept, length))
-            size += _TAIL.size + length
-        parts.append(topic.image)
+            head.append(_TAIL.pack(tail.first_seq, tail.kept, tail.length))
+            size += _TAIL.size + tail.length
+        head.append(topic.image)
+        if size >= limits.SNAPSHOT_CHUNK_BYTES:
+            self._flush()
+            self._large_chunk(head, tails, size)
+            return
+        self._parts += head
         for tail in tails:
-            parts += tail.pieces
+            self._parts += _pieces(tail)
         self._part_bytes += size
         if self._part_bytes >= limits.SNAPSHOT_CHUNK_BYTES:
             self._flush()
@@ -207,20 +212,37 @@ class SnapshotWriter:
             self._parts, self._part_bytes = [], 0
 
     def _chunk(self, kind: int, body: Sequence[Buffer]) -> None:
-        """Large parts are written as they are: there may be as much in them as the budget of what is not sealed."""
         length = sum(map(len, body))
         prefix = _CHUNK.pack(length, kind)
-        small: list[Buffer] = [prefix, _checksum(self._offset, prefix, body)]
-        for part in body:
-            if len(part) < limits.SNAPSHOT_CHUNK_BYTES:
-                small.append(part)
-                continue
-            self._file.write(b"".join(small))
-            self._file.write(part)
-            small = []
-        if small:
-            self._file.write(b"".join(small))
+        self._file.write(b"".join((prefix, _checksum(self._offset, prefix, body), *body)))
         self._offset += _CHUNK_BYTES + length
+
+    def _large_chunk(self, head: list[Buffer], tails: list[NewTail], length: int) -> None:
+        """A topic that has a chunk of its own. The checksum is known when everything behind it is written."""
+        prefix = _CHUNK.pack(length, _TOPICS)
+        self._file.write(bytes(_CHUNK_BYTES))
+        checksum = _checksum(self._offset, prefix, self._written(head, tails))
+        self._file.write_at(self._offset, prefix + checksum)
+        self._offset += _CHUNK_BYTES + length
+
+    def _written(self, head: list[Buffer], tails: list[NewTail]) -> Iterator[Buffer]:
+        """Writes the parts of a chunk one after the other, each handed on meanwhile."""
+        joined = b"".join(head)
+        self._file.write(joined)
+        yield joined
+        for tail in tails:
+            for piece in _pieces(tail):
+                self._file.write(piece)
+                yield piece
+
+
+def _pieces(tail: NewTail) -> Iterator[Buffer]:
+    """Of another length than the file says, the next start could not read them."""
+    made_bytes = 0
+    for piece in tail.pieces:
+        made_bytes += len(piece)
+        yield piece
+    assert made_bytes == tail.length, f"{made_bytes} bytes of a tail, {tail.length} expected"
 
 
 def decode_head(content: MappedBytes, path: str) -> Head:

@@ -185,7 +185,12 @@ class _Merged:
     def entries(self) -> Iterator[TopicEntry]:
         for topic_id, file, image, tails in self:
             whole = [
-                NewTail(first_seq, 0, [piece.file.view(piece.place) for piece in pieces])
+                NewTail(
+                    first_seq,
+                    0,
+                    sum(piece.place.length for piece in pieces),
+                    (piece.file.view(piece.place) for piece in pieces),
+                )
                 for first_seq, pieces in tails.items()
             ]
             yield TopicEntry(topic_id, file.at(image), whole)

@@ -59,9 +59,9 @@ def increment(disk: FakeDisk, number: int, *topics: TopicEntry, removed: tuple[i
 def three() -> FakeDisk:
     """Three increments: topic 1 grows, 2 goes, 3 comes."""
     disk = FakeDisk()
-    increment(disk, 1, entry(1, 1, NewTail(1, 0, (b"aa",))), entry(2, 5, NewTail(5, 0, (b"x",))))
-    increment(disk, 2, entry(1, 2, NewTail(1, 2, (b"bb",))), removed=(2,))
-    increment(disk, 3, entry(1, 4, NewTail(1, 4, (b"",)), NewTail(3, 0, (b"cc",))), entry(3, 9))
+    increment(disk, 1, entry(1, 1, NewTail.at_hand(1, 0, b"aa")), entry(2, 5, NewTail.at_hand(5, 0, b"x")))
+    increment(disk, 2, entry(1, 2, NewTail.at_hand(1, 2, b"bb")), removed=(2,))
+    increment(disk, 3, entry(1, 4, NewTail.at_hand(1, 4, b""), NewTail.at_hand(3, 0, b"cc")), entry(3, 9))
     return disk
 
 
@@ -98,7 +98,7 @@ def test_increments_are_laid_over_each_other() -> None:
 
 def test_a_tail_that_is_not_listed_is_no_more() -> None:
     disk = three()
-    increment(disk, 4, entry(1, 4, NewTail(3, 2, (b"dd",))))
+    increment(disk, 4, entry(1, 4, NewTail.at_hand(3, 2, b"dd")))
     assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 4, 3: 9}, {(1, 3): b"ccdd"})
 
 
@@ -114,7 +114,7 @@ def test_a_fold_gives_the_same_state_and_keeps_what_it_was_made_of() -> None:
     assert fold(disk, DIRECTORY, 3) == 3
     assert disk.list_dir(DIRECTORY) == [*(f"increment.000{n}.bin" for n in (1, 2, 3)), "snapshot.0003.bin"]
     assert shown(load_latest(disk, DIRECTORY)) == THIRD
-    increment(disk, 4, entry(1, 5, NewTail(3, 2, (b"dd",))))
+    increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 2, b"dd")))
     assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 5, 3: 9}, {(1, 3): b"ccdd"})
 
 
@@ -129,7 +129,7 @@ def test_a_disk_without_room_keeps_only_the_newest_base_and_the_same_state() -> 
         snapshot_chain.give_back(disk, DIRECTORY, 3)
         assert disk.list_dir(DIRECTORY) == ["snapshot.0003.bin"]
         assert shown(load_latest(disk, DIRECTORY)) == THIRD
-        increment(disk, 4, entry(1, 5, NewTail(3, 2, (b"dd",))))
+        increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 2, b"dd")))
         assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 5, 3: 9}, {(1, 3): b"ccdd"})
 
 
@@ -203,7 +203,7 @@ def test_the_next_fold_takes_a_damaged_base_away() -> None:
 
 def test_an_increment_that_does_not_fit_is_an_error() -> None:
     disk = three()
-    increment(disk, 4, entry(1, 5, NewTail(3, 3, (b"dd",))))
+    increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 3, b"dd")))
     with pytest.raises(CorruptFile) as caught:
         load_latest(disk, DIRECTORY)
     assert caught.value.reason == "a tail of topic 1 goes on behind 3 bytes that are not there"
@@ -221,7 +221,7 @@ def test_many_small_increments_are_worth_a_fold() -> None:
 
 
 def save_fourth(disk: FakeDisk) -> None:
-    increment(disk, 4, entry(3, 10, NewTail(10, 0, (b"z" * 2000,))))
+    increment(disk, 4, entry(3, 10, NewTail.at_hand(10, 0, b"z" * 2000)))
 
 
 def fold_all(disk: FakeDisk) -> None:
