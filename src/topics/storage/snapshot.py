@@ -120,6 +120,14 @@ class FoundTopic(NamedTuple):
     tails: list[FoundTail]
 
 
+class Chunk(NamedTuple):
+    """Some topics of a file, one after another: from its topic number `first` to that before `stop`."""
+
+    body: Place
+    first: int
+    stop: int
+
+
 class SnapshotFile(NamedTuple):
     """A file that was read and found whole."""
 
@@ -127,14 +135,15 @@ class SnapshotFile(NamedTuple):
     content: MappedBytes
     head: Head
     offsets: "array[int]"  # of its topics
+    chunks: list[Chunk]  # that have them
     removed: list[int]
 
     def topics(self) -> Iterator[FoundTopic]:
         for offset in self.offsets:
             yield self.topic(offset)
 
-    def topic_ids(self) -> Iterator[int]:
-        for offset in self.offsets:
+    def topic_ids(self, first: int = 0, stop: int | None = None) -> Iterator[int]:
+        for offset in self.offsets[first:stop]:
             yield _OFFSET.unpack_from(self.content, offset)[0]
 
     def topic(self, offset: int) -> FoundTopic:
@@ -176,10 +185,6 @@ class SnapshotWriter:
         file.write(_FILE_HEADER.pack(MAGIC, SNAPSHOT_VERSION))
         self._chunk(_HEAD, [msgspec.msgpack.encode(head)])
 
-    @property
-    def written_bytes(self) -> int:
-        return self._offset
-
     def add(self, topic: TopicEntry) -> None:
         """Writes one topic with its tails. Once for each topic that changed."""
         tails = topic.tails
@@ -200,6 +205,15 @@ class SnapshotWriter:
         self._part_bytes += size
         if self._part_bytes >= limits.SNAPSHOT_CHUNK_BYTES:
             self._flush()
+
+    def add_chunk(self, body: Buffer, topics: int) -> None:
+        """Writes topics as they are in another file, of whose tails no other file has a part."""
+        self._flush()
+        self._topics += topics
+        prefix = _CHUNK.pack(len(body), _TOPICS)
+        self._file.write(prefix + _checksum(self._offset, prefix, [body]))
+        self._file.write(body)
+        self._offset += _CHUNK_BYTES + len(body)
 
     def finish(self, removed: Iterable[int]) -> None:
         self._flush()
@@ -258,19 +272,22 @@ def decode(content: MappedBytes, path: str) -> SnapshotFile:
     """The whole file, checked. Raises `CorruptFile` or `UnknownVersion`."""
     head = decode_head(content, path)
     offsets = array("Q")
+    chunks: list[Chunk] = []
     end: _End | None = None
     for kind, body, offset in _chunks(content, path):
         if end is not None:
             raise CorruptFile(path, offset, "something follows the end")
         if kind == _TOPICS:
+            first = len(offsets)
             offsets.extend(_topic_offsets(body, offset))
+            chunks.append(Chunk(Place(offset, len(body)), first, len(offsets)))
         elif kind == _END:
             end = msgspec.msgpack.decode(body, type=_End)
     if end is None:
         raise CorruptFile(path, len(content), "it ends before its end")
     if end.topics != len(offsets):
         raise CorruptFile(path, len(content), f"{len(offsets)} topics, expected {end.topics}")
-    return SnapshotFile(path, content, head, offsets, end.removed)
+    return SnapshotFile(path, content, head, offsets, chunks, end.removed)
 
 
 def load(disk: Disk, path: str) -> SnapshotFile:
