@@ -42,6 +42,8 @@ class DiskJournal(Generic[T]):
         self._deferring = False
         self._shards: list[CommitThread[T]] = []
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
+        self._turn = 0  # number of the shard in which topics are made that are made at the same time
+        self._turn_ends = 0  # at this id
         self._heads: Heads
         self.submit_full_total = 0
         self.spare_bytes = limits.U64_MAX
@@ -106,13 +108,16 @@ class DiskJournal(Generic[T]):
         return self._shards.index(self._shard(topic_id))
 
     def id_among(self, first_id: int) -> int:
-        """Skips the ids that hash to another shard than the one whose turn it is; while that one is at work, than one
-        that is not, so that nobody waits for two syncs."""
+        """Skips the ids that hash to another shard than the one whose turn it is. If that one is at work, it is the turn
+        of one that is not, so that nobody waits for two syncs."""
         shards, count = self._shards, len(self._shards)
-        turn = first_id // limits.TOPIC_IDS_TOGETHER % count
-        in_turn = [*range(turn, count), *range(turn)]
-        shard = next((number for number in in_turn if shards[number].idle), turn)
-        while shard_of(first_id, count) != shard:
+        if self._turn_ends <= first_id:
+            self._turn_ends = first_id + limits.TOPIC_IDS_TOGETHER
+            self._turn = (self._turn + 1) % count
+        if not shards[self._turn].idle:
+            others = (*range(self._turn + 1, count), *range(self._turn))
+            self._turn = next((number for number in others if shards[number].idle), self._turn)
+        while shard_of(first_id, count) != self._turn:
             first_id += 1
         return first_id
 
