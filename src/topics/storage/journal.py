@@ -108,8 +108,8 @@ class DiskJournal(Generic[T]):
         return self._shards.index(self._shard(topic_id))
 
     def id_among(self, first_id: int) -> int:
-        """Skips the ids that hash to another shard than the one whose turn it is. If that one is at work, it is the turn
-        of one that is not, so that nobody waits for two syncs."""
+        """Skips the ids that hash to another shard than the one whose turn it is. If that is at work, it is the turn of
+        one that is not, so that nobody waits for two syncs."""
         shards, count = self._shards, len(self._shards)
         if self._turn_ends <= first_id:
             self._turn_ends = first_id + limits.TOPIC_IDS_TOGETHER
