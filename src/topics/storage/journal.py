@@ -114,9 +114,9 @@ class DiskJournal(Generic[T]):
         if self._turn_ends <= first_id:
             self._turn_ends = first_id + limits.TOPIC_IDS_TOGETHER
             self._turn = (self._turn + 1) % count
-        if not shards[self._turn].idle:
-            others = (*range(self._turn + 1, count), *range(self._turn))
-            self._turn = next((number for number in others if shards[number].idle), self._turn)
+        free = [shard.idle and shard.failure is None for shard in shards]
+        if not free[self._turn] and True in free:
+            self._turn = next(each % count for each in range(self._turn, self._turn + count) if free[each % count])
         while shard_of(first_id, count) != self._turn:
             first_id += 1
         return first_id

@@ -160,6 +160,8 @@ def test_a_topic_is_not_made_in_a_log_that_is_at_work_if_another_is_not() -> Non
     assert log(0, 1, 3) == 3, "it is its turn now"
     assert log(0, 1) == 0
     assert log() == 0, "all are at work"
+    journalled.shards[1].failure = DiskFailed("/wal/1", "sync", OSError(errno.EIO, "broken"))
+    assert log(1, 2) == 2, "nothing can be made in one that has failed"
 
 
 def test_the_threads_are_woken_once_a_turn_for_all_that_wait_for_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
