@@ -120,6 +120,9 @@ ROUTES_REMEMBERED_MAX = 1024
 # Python objects, hold up each callback of the loop for that long.
 THREAD_SWITCH_S = 0.0005
 
+# Single writes to a topic that wait for the disk and are appended together
+WRITES_GATHERED_MAX = 256
+
 # The journal
 WAL_FILE_BYTES = 16 * MIB
 WAL_SYNC_INTERVAL_MS = 50
@@ -140,6 +143,9 @@ SEAL_RETRY_S = 1.0
 SEAL_EARLY_MAX = 16  # the largest blocks that are looked at when the budget runs low
 SEAL_BATCH_BYTES = 4 * MIB  # of blocks that are copied for the thread at once
 FREED_BEFORE_GIVEN_BACK_BYTES = 32 * MIB  # of memory by sealing, until all that is free goes back to the system
+ENCODED_ELSEWHERE_RECORDS_MIN = 2048  # of a block: what takes 2 ms and more to encode
+SEGMENT_PROCESS_STARTS_MAX = 8
+SEGMENT_PROCESS_END_S_MAX = 5.0
 SEAL_AT_STOP_BYTES = 32 * MIB  # of full blocks: about a second
 SEAL_AGED_PER_POLL_MAX = 16  # blocks that are only old: three files each
 CHECKPOINT_WAL_BYTES = 32 * MIB
@@ -176,8 +182,9 @@ BACKUP_POLLS_MAX = 1500  # a running server that notes nothing for so long is st
 
 # Seqs reserved ahead of need for topics of class `disk`
 SEQ_RESERVATION_MIN = 64
-SEQ_RESERVATION_MAX = 65_536
-SEQ_RESERVATION_PACE_MS = 1000
+SEQ_RESERVATION_MAX = 262_144
+SEQ_RESERVATION_PACE_MS = 1000  # a block that lasted less is followed by a larger one
+SEQ_RESERVATION_SLOW_MS = 10_000  # and one that lasted longer by a small one
 
 # A write with disable_backpressure while the disk does not keep up
 BACKPRESSURE_RETRY_MS = 10

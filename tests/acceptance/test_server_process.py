@@ -346,3 +346,30 @@ def test_a_command_that_does_not_exist_is_explained(tmp_path: Path, arguments: l
     )
     assert finished.returncode == 2
     assert finished.stderr.startswith("topics" if arguments else "usage: topics")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_process_that_encodes_segments_ends_with_the_server(commands: Commands, number: signal.Signals) -> None:
+    server = commands.serve(TOPICS_SEGMENT_MAX_EVENTS="3000")
+    api = server.listening()
+    assert not _children_of(server.process.pid)
+    api.post("/v0/topics/jobs", {"records": [{"data": each} for each in range(3001)]})
+    eventually(lambda: len(_children_of(server.process.pid)) == 1)
+    (child,) = _children_of(server.process.pid)
+    server.process.send_signal(number)
+    server.exit_code()
+    eventually(lambda: _has_ended(child))
+
+
+def _children_of(process_id: int) -> list[int]:
+    threads = Path(f"/proc/{process_id}/task").glob("*/children")
+    return [int(child) for children in threads for child in children.read_text().split()]
+
+
+def _has_ended(process_id: int) -> bool:
+    """It may wait for somebody to ask how it ended."""
+    try:
+        status = Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return status.rpartition(")")[2].split()[0] == "Z"

@@ -56,9 +56,16 @@ def waits_for_room(error: Throttled) -> bool:
     return "limit" not in error.detail
 
 
-def reply_to(topic: str, appended: Appended, with_seqs: bool, total_ms: float, throttle_wait_ms: float | None) -> bytes:
+def reply_to(
+    topic: str,
+    appended: Appended,
+    with_seqs: bool,
+    total_ms: float,
+    throttle_wait_ms: float | None,
+    place: int | None = None,
+) -> bytes:
     """The reply to send once `appended.commit`, if there is one, is done. It leaves out a `throttle_wait_ms` of
-    None."""
+    None. `place`: of the only record that was asked for, among all that were appended together."""
     commit = appended.commit
     fsync_ms = 0.0
     if commit is not None and appended.topic.config.durability is Durability.FSYNC:
@@ -66,8 +73,8 @@ def reply_to(topic: str, appended: Appended, with_seqs: bool, total_ms: float, t
         fsync_ms = commit.sync_ns / 1e6
     return write_reply(
         topic,
-        appended.first_seq,
-        appended.record_count,
+        appended.first_seq + (place or 0),
+        appended.record_count if place is None else 1,
         appended.topic.log.head_seq,
         total_ms,
         appended.created,

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topics.bench.errors import BenchError
@@ -74,13 +74,27 @@ def wait_for(
         raise BenchError(f"{what} ended with status {process.returncode} while starting\n{_end_of(log)}")
 
 
+def family(process_id: int) -> list[int]:
+    """A process and those it has started, where the system tells."""
+    found = [process_id]
+    for known in found:
+        for children in Path(f"/proc/{known}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, children.read_text().split())
+    return found
+
+
 def cpu_ns(process_id: int | None) -> int | None:
-    """The CPU time of a process and all its threads; None if it cannot be read."""
+    """The CPU time of a process with all its threads, and of those it has started; None if it cannot be read."""
     find_clock = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
     clock_id = ctypes.c_int()
     if process_id is None or find_clock is None or find_clock(process_id, ctypes.byref(clock_id)) != 0:
         return None
-    return time.clock_gettime_ns(clock_id.value)
+    total_ns = time.clock_gettime_ns(clock_id.value)
+    for child in family(process_id)[1:]:
+        if find_clock(child, ctypes.byref(clock_id)) == 0:
+            total_ns += time.clock_gettime_ns(clock_id.value)
+    return total_ns
 
 
 def free_port() -> int:

@@ -17,6 +17,7 @@ from topics.bench.child_process import (
     STOP_S_MAX,
     address_in,
     environment_with,
+    family,
     running,
     stop,
     wait_for,
@@ -50,16 +51,21 @@ class OwnProcess:
             raise BenchError(f"the server ended with status {self.process.returncode}")
 
     def anonymous_bytes(self) -> int:
-        """Its memory without mapped files: heap, stacks, and what the allocator keeps."""
-        try:
-            status = Path(f"/proc/{self.process.pid}/status").read_text()
-        except OSError as problem:
-            raise BenchError(f"the memory of a process cannot be read here: {problem}") from problem
-        for line in status.splitlines():
-            name, _, value = line.partition(":")
-            if name == "RssAnon":
-                return int(value.split()[0]) * 1024
-        raise BenchError("this kernel does not report the anonymous memory of a process")
+        """Its memory, and that of processes it has started, without mapped files: heap, stacks, and what the allocator
+        keeps."""
+        return sum(_anonymous_bytes(process_id) for process_id in family(self.process.pid))
+
+
+def _anonymous_bytes(process_id: int) -> int:
+    try:
+        status = Path(f"/proc/{process_id}/status").read_text()
+    except OSError as problem:
+        raise BenchError(f"the memory of a process cannot be read here: {problem}") from problem
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name == "RssAnon":
+            return int(value.split()[0]) * 1024
+    raise BenchError("this kernel does not report the anonymous memory of a process")
 
 
 @contextmanager

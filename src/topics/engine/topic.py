@@ -204,12 +204,17 @@ class Topic:
     def next_ceiling(self, last_seq: int, now_ms: int) -> int | None:
         """The ceiling to ask for before `last_seq` is given out, if it is time to ask.
 
-        Blocks grow with the pace of writing: a slow topic skips few seqs after a crash, a fast one asks rarely.
+        Blocks grow with the pace of writing, until one lasts a second: a slow topic skips few seqs after a crash, a
+        fast one asks rarely, and long before it runs out.
         """
         if self.requested_ceiling - last_seq >= self.ceiling_margin:
             return None
-        quick = now_ms - self._reserved_at_ms < limits.SEQ_RESERVATION_PACE_MS
-        reservation = min(4 * self.ceiling_margin, limits.SEQ_RESERVATION_MAX) if quick else limits.SEQ_RESERVATION_MIN
+        lasted_ms = now_ms - self._reserved_at_ms
+        reservation = 2 * self.ceiling_margin
+        if lasted_ms < limits.SEQ_RESERVATION_PACE_MS:
+            reservation = min(2 * reservation, limits.SEQ_RESERVATION_MAX)
+        elif lasted_ms > limits.SEQ_RESERVATION_SLOW_MS:
+            reservation = limits.SEQ_RESERVATION_MIN
         self.ceiling_margin = reservation // 2
         self._reserved_at_ms = now_ms
         return last_seq + reservation

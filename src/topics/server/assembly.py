@@ -261,6 +261,7 @@ def assemble(
         RecordHandlers(
             engine,
             long_polls,
+            at_turn_end,
             diff_limit_max=settings.diff_limit_max,
             node_bytes_max=settings.node_bytes_max,
         ),

@@ -26,12 +26,10 @@ from topics.engine.state import State, holds
 from topics.engine.topic import Topic
 from topics.model.record import Columns
 from topics.server.allocator import give_back_memory
-from topics.storage.checkpoint import inputs_of
 from topics.storage.errors import DiskFailed
 from topics.storage.fs import Disk
 from topics.storage.sealed_block import ClearedBlock, SealedBlock
-from topics.storage.segment_text import encode_text
-from topics.storage.segment_writer import write_segment
+from topics.storage.segment_writer import EncodeSegment, write_segment
 from topics.storage.segments import Segments
 from topics.storage.tiers import Tiers
 
@@ -64,6 +62,7 @@ class Sealer:
         disk: Disk,
         tiers: Tiers,
         segments: Segments,
+        encode: EncodeSegment,
         *,
         keep_text: Callable[[], bool],
         unsealed_bytes_max: int,
@@ -74,6 +73,7 @@ class Sealer:
         self._disk = disk
         self._tiers = tiers
         self._segments = segments
+        self._encode = encode
         self._keep_text = keep_text
         self._unsealed_bytes_max = unsealed_bytes_max
         self._block_age_ms_max = block_age_ms_max
@@ -150,19 +150,17 @@ class Sealer:
         for number, (topic, block, source) in enumerate(jobs):
             if isinstance(source, Unread):
                 read[number] = together = source.together()
-                columns, has_meta = columns_from(together, 0), together.has_meta
+                columns = columns_from(together, 0)
             else:
-                columns, has_meta = source, block.has_meta
+                columns = source
             directory = self._tiers.directory(topic.topic_id, cold=False)
-            dead = [position for position, fragment in enumerate(columns.fragments) if fragment is None]
-            if len(dead) == len(columns.fragments):
+            if columns.fragments.count(None) == len(columns.fragments):
                 sizes.append(0)  # all of it was deleted: the place stays, and there is nothing to write
                 continue
-            text = None
-            if self._keep_text():  # the records as readers get them
-                text = encode_text(block.first_seq, columns.fragments, columns.nodes, columns.tags, has_meta=has_meta)
+            files = self._encode(block.first_seq, columns, with_text=self._keep_text())
             try:
-                sizes.append(write_segment(self._disk, directory, block.first_seq, inputs_of(columns), dead, text))
+                write_segment(self._disk, directory, block.first_seq, files)
+                sizes.append(len(files.data))
             except DiskFailed as failure:
                 self.remove([(topic.topic_id, block.first_seq)])
                 return Written(sizes, failure, read)

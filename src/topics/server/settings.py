@@ -67,6 +67,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     hot_retain_bytes: int
     free_bytes_min: int
     sealed_text: bool
+    seal_process: bool
     body_bytes_max: int
     batch_records_max: int
     record_bytes_max: int
@@ -234,6 +235,7 @@ def _checked(env: _Environment, values: MutableMapping[str, str], strict: bool, 
         hot_retain_bytes=env.number("TOPICS_HOT_RETAIN_BYTES", 0, 0),
         free_bytes_min=env.number("TOPICS_MIN_FREE_BYTES", limits.FREE_BYTES_MIN, 0),
         sealed_text=env.boolean("TOPICS_SEALED_TEXT", default=True),
+        seal_process=env.boolean("TOPICS_SEAL_PROCESS", default=True),
         body_bytes_max=env.number("TOPICS_MAX_BODY_BYTES", limits.BODY_BYTES_MAX, 1, limits.GIB),
         batch_records_max=env.number("TOPICS_MAX_BATCH_RECORDS", limits.BATCH_RECORDS_MAX, 1),
         record_bytes_max=env.number("TOPICS_MAX_RECORD_BYTES", limits.RECORD_BYTES_MAX, 1, limits.GIB),

@@ -26,6 +26,7 @@ from topics.server.checkpointer import Checkpointer
 from topics.server.cold_fetches import ColdFetches
 from topics.server.room import Room
 from topics.server.sealer import Sealer
+from topics.server.segment_encoder import SegmentEncoder
 from topics.server.settings import Settings
 from topics.storage import identity, paths
 from topics.storage.checkpoint import Checkpoints
@@ -102,12 +103,14 @@ class Store:
         self._settling: asyncio.Task[bool] | None = None
         self.room = Room(disk, self._root, settings.free_bytes_min, lambda: self.owed_bytes)
         self._sealing: asyncio.Task[None] | None = None
+        self._encoder = SegmentEncoder(elsewhere=settings.seal_process)
         self.sealer = Sealer(
             engine.state,
             clock,
             disk,
             self._tiers,
             self._segments,
+            self._encoder.encode,
             keep_text=lambda: settings.sealed_text and journal.full is None,
             unsealed_bytes_max=settings.unsealed_bytes_max,
             block_age_ms_max=settings.segment_age_ms_max,
@@ -193,6 +196,7 @@ class Store:
                     await self.checkpointer.checkpoint(clean=True)
             self.sealer.close()
             self.checkpointer.close()
+            self._encoder.close()
             for shard in self._journal.shards:
                 await loop.run_in_executor(None, shard.close)
         giving_up.cancel()
@@ -252,6 +256,7 @@ class Store:
             recovered.snapshot_number,
             recovered.images,
             recovered.start + 1,
+            self._encoder.encode,
         )
         stale_lsns = {name: shard.next_lsn for name, shard in recovered.shards.items() if name not in names}
         stale_shards = [name for name in stale_lsns if wal_files(self._disk, paths.shard_path(self._root, name))]

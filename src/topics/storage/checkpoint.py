@@ -21,12 +21,11 @@ from msgspec import structs
 
 from topics.errors import StorageFailed
 from topics.model.image import BlockCapture, SegmentImage, TopicCapture, TopicImage
-from topics.model.record import Columns, payload_of
 from topics.storage import paths, snapshot_chain
 from topics.storage.errors import CorruptFile, DiskFailed, StorageError, failing_as
 from topics.storage.fs import Disk
-from topics.storage.segment_format import SegmentInput, encode_records, flagged_deleted
 from topics.storage.segment_reader import SegmentReader
+from topics.storage.segment_writer import EncodeSegment
 from topics.storage.snapshot import Head, NewTail, TopicEntry
 from topics.storage.snapshot_chain import Saving, encode_image
 from topics.storage.tiers import Tiers
@@ -61,12 +60,21 @@ class _UnderWay:
 
 
 class Checkpoints:
-    """`known`: the topics of the state that was loaded, or none. `start`: which process this is."""
+    """`known`: the topics of the state that was loaded, or none. `start`: which process this is. `encode`: as
+    `encode_segment`; a large tail is as much work as a large segment."""
 
     def __init__(
-        self, disk: Disk, root: str, tiers: Tiers, number: int, known: Iterable[TopicImage], start: int
+        self,
+        disk: Disk,
+        root: str,
+        tiers: Tiers,
+        number: int,
+        known: Iterable[TopicImage],
+        start: int,
+        encode: EncodeSegment,
     ) -> None:
         self._start = start
+        self._encode = encode
         self._disk = disk
         self._root = root
         self._directory = paths.meta_dir(root)
@@ -159,7 +167,7 @@ class Checkpoints:
             if block.sealed:
                 all_sealed[block.first_seq] = segments[block.first_seq] = _sealed(block)
             else:
-                tail = _tail(block)
+                tail = self._tail(block)
                 tails.append(tail)
                 segments[block.first_seq] = _open(block, tail.kept + tail.length)
         if all_sealed or before:
@@ -175,6 +183,14 @@ class Checkpoints:
             under_way.segments[topic_id] = all_sealed
         image = structs.replace(captured.image, segments=list(segments.values()))
         return TopicEntry(topic_id, encode_image(image), tails)
+
+    def _tail(self, block: BlockCapture) -> NewTail:
+        return NewTail(block.first_seq, block.flushed_bytes, block.added_bytes, self._frames(block))
+
+    def _frames(self, block: BlockCapture) -> Iterator[bytes]:
+        assert block.columns is not None
+        if block.columns.fragments:
+            yield self._encode(block.first_seq + block.flushed_count, block.columns, with_text=False).data
 
     def _relocate(self, topic_id: int, segments: Segments, under_way: _UnderWay) -> list[int]:
         try:
@@ -281,35 +297,6 @@ class Checkpoints:
                 failure = error
                 self._doomed_topics.append(topic_id)
         return failure
-
-
-def inputs_of(columns: Columns) -> list[SegmentInput]:
-    """Hot: once per record. A dead record keeps its place with an empty payload, marked deleted."""
-    return [
-        (ts, None, None, b"")
-        if fragment is None
-        else (
-            ts,
-            None if node is None else node.encode(),
-            None if tag is None else tag.encode(),
-            payload_of(fragment, meta_at),
-        )
-        for fragment, ts, meta_at, node, tag in zip(*columns, strict=True)
-    ]
-
-
-def _tail(block: BlockCapture) -> NewTail:
-    return NewTail(block.first_seq, block.flushed_bytes, block.added_bytes, _frames(block))
-
-
-def _frames(block: BlockCapture) -> Iterator[bytes]:
-    assert block.columns is not None
-    if block.columns.fragments:
-        frames, _ = encode_records(block.first_seq + block.flushed_count, inputs_of(block.columns), 0)
-        for position, fragment in enumerate(block.columns.fragments):
-            if fragment is None:
-                frames[position] = flagged_deleted(frames[position])
-        yield b"".join(frames)
 
 
 def _open(block: BlockCapture, data_bytes: int) -> SegmentImage:

@@ -77,11 +77,9 @@ CHECKPOINT_MARK = int(FrameKind.CHECKPOINT_MARK)
 #     topic_id, seq, ts, node, tag, payload      SingleRecord    a write of its own: node and tag are still text
 #               seq, ts, node, tag, payload      StoredRecord    read from a segment, which is of one topic
 #                    ts, node, tag, payload      SegmentInput    on its way into a segment, which counts the seqs
-#                        node, tag, payload      Record          of one write, which has one topic and one ts
 
 SingleRecord = tuple[int, int, int, str | None, str | None, bytes | Raw]
 StoredRecord = tuple[int, int, bytes | None, bytes | None, bytes]
-Record = tuple[str | None, str | None, bytes | Raw]
 
 Frame = tuple[int, int, int, int, int, bytes, bytes, bytes, int]
 """(kind, flags, topic_id, seq, ts, node, tag, data, end): what was read, and the offset after it."""
@@ -90,8 +88,8 @@ Frame = tuple[int, int, int, int, int, bytes, bytes, bytes, int]
 # Encoding: the checksum is over everything behind the length, so that is packed first. The digest is the big-endian
 # number; the frame wants it little-endian.
 #
-# The two loops over records are written out, each for what it is given: one function called by both costs 10 to 13 % of
-# the 0.45 µs a record takes, and one loop over rows made for it 9 % (35 % for records with tags). Whole columns at a
+# The loops over records are written out, each for what it is given: one function called by all costs 10 to 13 % of the
+# 0.36 µs a record takes, and most records have neither node nor tag, which is a third less work. Whole columns at a
 # time, each step in C, were not faster.
 
 _pack_body = Struct("<BBQQQHHI").pack
@@ -103,30 +101,48 @@ def single_frames(writes: list[SingleRecord], *, base_flags: int = 0) -> bytes:
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     pieces: list[bytes] = []
     for topic_id, seq, ts, given_node, given_tag, payload in writes:
-        flags = base_flags
-        node = tag = b""
-        if given_tag is not None:
-            tag = given_tag.encode()
-            flags |= HAS_TAG
-        if given_node is not None:
-            node = given_node.encode()
-            flags |= HAS_NODE
-        head = pack_body(APPEND, flags, topic_id, seq, ts, len(node), len(tag), len(payload))
-        body = b"".join((head, node, tag, payload))
+        if given_tag is None and given_node is None:
+            body = pack_body(APPEND, base_flags, topic_id, seq, ts, 0, 0, len(payload)) + payload
+        else:
+            flags = base_flags
+            node = tag = b""
+            if given_tag is not None:
+                tag = given_tag.encode()
+                flags |= HAS_TAG
+            if given_node is not None:
+                node = given_node.encode()
+                flags |= HAS_NODE
+            head = pack_body(APPEND, flags, topic_id, seq, ts, len(node), len(tag), len(payload))
+            body = b"".join((head, node, tag, payload))
         pieces += (pack_length(len(body) + CHECKSUM_BYTES), body, digest(body)[::-1])
     return b"".join(pieces)
 
 
-def append_frames(topic_id: int, first_seq: int, ts: int, records: Sequence[Record], *, durable: bool) -> bytes:
-    """The frames of one atomic write, seqs counted up from `first_seq`. Hot: a plain loop over locals."""
+def append_frames(
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    nodes: Sequence[str | None],
+    tags: Sequence[str | None],
+    payloads: Sequence[bytes | Raw],
+    *,
+    durable: bool,
+) -> bytes:
+    """The frames of one atomic write, seqs counted up from `first_seq`. Hot: plain loops over locals."""
     pack_body, pack_length, digest = _pack_body, _pack_length, xxh3_64_digest
     pieces: list[bytes] = []
-    base_flags = BATCH_CONTINUES | DURABLE if durable else BATCH_CONTINUES
-    seq, last_seq = first_seq, first_seq + len(records) - 1
-    for given_node, given_tag, payload in records:
-        flags = base_flags
-        if seq == last_seq:
-            flags ^= BATCH_CONTINUES  # the last one closes the batch
+    last_flags = DURABLE if durable else 0
+    base_flags = last_flags | BATCH_CONTINUES
+    seq, last_seq = first_seq, first_seq + len(payloads) - 1
+    if nodes.count(None) == tags.count(None) == len(payloads):
+        for payload in payloads:
+            flags = base_flags if seq != last_seq else last_flags  # the last one closes the batch
+            body = pack_body(APPEND, flags, topic_id, seq, ts, 0, 0, len(payload)) + payload
+            pieces += (pack_length(len(body) + CHECKSUM_BYTES), body, digest(body)[::-1])
+            seq += 1
+        return b"".join(pieces)
+    for given_node, given_tag, payload in zip(nodes, tags, payloads, strict=True):
+        flags = base_flags if seq != last_seq else last_flags
         node = tag = b""
         if given_tag is not None:
             tag = given_tag.encode()

@@ -20,7 +20,6 @@ from topics.storage.frame import (
     HAS_NODE,
     HAS_TAG,
     FrameKind,
-    Record,
     append_frames,
     control_frame,
 )
@@ -78,8 +77,9 @@ def _append_frames(appended: Appended, *, durable: bool) -> bytes:
     if key is not None:
         data, meta, _ = split_payload(bytes(payloads[-1]))
         payloads = [*payloads[:-1], join_payload(data, meta, key.encode())]
-    records: list[Record] = list(zip(batch.nodes, batch.tags, payloads, strict=True))
-    return append_frames(appended.topic_id, appended.first_seq, appended.ts, records, durable=durable)
+    return append_frames(
+        appended.topic_id, appended.first_seq, appended.ts, batch.nodes, batch.tags, payloads, durable=durable
+    )
 
 
 def operations_of(frames: Iterable[Frame]) -> Iterator[Operation]:

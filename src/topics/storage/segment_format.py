@@ -94,14 +94,17 @@ def encode_records(first_seq: int, records: Iterable[SegmentInput], offset: int)
     seq = first_seq
     for ts, given_node, given_tag, payload in records:
         flags = 0
-        node = tag = b""
-        if given_tag is not None:
-            tag = given_tag
-            flags = HAS_TAG
-        if given_node is not None:
-            node = given_node
-            flags |= HAS_NODE
-        body = pack_body(flags, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
+        if given_tag is None and given_node is None:
+            body = pack_body(0, seq, ts, 0, 0, len(payload)) + payload
+        else:
+            node = tag = b""
+            if given_tag is not None:
+                tag = given_tag
+                flags = HAS_TAG
+            if given_node is not None:
+                node = given_node
+                flags |= HAS_NODE
+            body = pack_body(flags, seq, ts, len(node), len(tag), len(payload)) + node + tag + payload
         frame = b"%b%b%b\x00" % (pack_length(len(body) + TAIL_BYTES), body, digest(body)[::-1])
         add_frame(frame)
         add_entry(pack_entry(offset, len(frame), ts, flags))

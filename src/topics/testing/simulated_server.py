@@ -79,7 +79,9 @@ class SimulatedServer:
         self._at_turn_end: list[Callable[[], None]] = []
         self._stopped = False
         self._checkpoints = 0
-        settings = read_settings({"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1"})
+        settings = read_settings(
+            {"TOPICS_DATA_DIR": DATA_DIR, "TOPICS_WAL_SHARDS": "1", "TOPICS_SEAL_PROCESS": "false"}
+        )
         settings = structs.replace(settings, **overrides)
         self.engine, self.journal, self.store = assemble_core(
             settings,

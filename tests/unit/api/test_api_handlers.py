@@ -27,7 +27,7 @@ class Served:
         self.clock = FakeClock()
         self.disk = FakeDisk()
         settings = read_settings({"TOPICS_DATA_DIR": "/data", "TOPICS_WAL_SHARDS": "1", **environment})
-        self.server = assemble(settings, self.clock, self.disk, self._run, self._run, self._call_later)
+        self.server = assemble(settings, self.clock, self.disk, self._run, self.at_turn_end, self._call_later)
         self.server.store._wal_file_bytes = 1 << 16  # a disk in memory has no room to waste
         self.server.store.acquire()
         self.server.store.open(self.server.store.replay(lambda _: None))
@@ -36,6 +36,10 @@ class Served:
 
     @staticmethod
     def _run(call: Callable[[], None]) -> None:
+        call()
+
+    def at_turn_end(self, call: Callable[[], None]) -> None:
+        """Every call is a turn of its own."""
         call()
 
     @staticmethod

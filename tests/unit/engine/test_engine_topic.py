@@ -67,3 +67,18 @@ def test_reservations_grow_with_the_pace_of_writing_up_to_a_bound(pause_ms: int,
         sizes.append(ceiling - last_seq)
     assert sizes[0] == (2 if growing else 1) * limits.SEQ_RESERVATION_MIN
     assert sizes[-1] == (limits.SEQ_RESERVATION_MAX if growing else limits.SEQ_RESERVATION_MIN)
+
+
+def test_a_reservation_that_lasts_a_while_is_followed_by_one_of_the_same_size() -> None:
+    written = topic()
+    now_ms = last_seq = 0
+    for _ in range(4):
+        now_ms += limits.SEQ_RESERVATION_PACE_MS - 1
+        last_seq = written.requested_ceiling
+        reserve(written, last_seq, now_ms)
+    size = written.requested_ceiling - last_seq
+    assert size > limits.SEQ_RESERVATION_MIN
+    for pause_ms in (limits.SEQ_RESERVATION_PACE_MS, limits.SEQ_RESERVATION_SLOW_MS):
+        now_ms += pause_ms
+        last_seq = written.requested_ceiling
+        assert reserve(written, last_seq, now_ms) == last_seq + size

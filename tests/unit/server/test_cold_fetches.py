@@ -12,7 +12,7 @@ from topics.server.cold_fetches import ColdFetches
 from topics.storage import paths
 from topics.storage.errors import CorruptFile
 from topics.storage.segment_reader import SegmentReader
-from topics.storage.segment_writer import write_segment
+from topics.storage.segment_writer import encode_files, write_segment
 from topics.storage.segments import Segments
 from topics.testing.fake_disk import FakeDisk
 
@@ -25,7 +25,8 @@ class Cold:
     def __init__(self) -> None:
         self.disk = FakeDisk()
         for first_seq in (1, 2):
-            write_segment(self.disk, paths.topic_dir("/cold", TOPIC_ID), first_seq, [(1000, None, None, b"0")])
+            files = encode_files(first_seq, [(1000, None, None, b"0")])
+            write_segment(self.disk, paths.topic_dir("/cold", TOPIC_ID), first_seq, files)
         self.segments = Segments(self.disk, "/hot", "/cold", 10, 1 << 20)
 
     def start(self) -> None:

@@ -9,7 +9,7 @@ from topics.storage.fs import Disk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_text import encode_text
-from topics.storage.segment_writer import write_segment
+from topics.storage.segment_writer import encode_files, write_segment
 from topics.storage.segments import Key, Segments
 
 HOT, COLD = "/hot", "/cold"
@@ -39,7 +39,8 @@ def seal(
     records: list[SegmentInput] = RECORDS,
     text: bytes | None = None,
 ) -> None:
-    write_segment(disk, paths.topic_dir(root, TOPIC_ID), first_seq, records, text=text)
+    files = encode_files(first_seq, records)._replace(text=text)
+    write_segment(disk, paths.topic_dir(root, TOPIC_ID), first_seq, files)
 
 
 def text_of_records() -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
-from wal_frames import frame_of
+from wal_frames import frame_of, write_frames
 
 from topics.model.payload import join_payload, split_payload
 from topics.storage.frame import (
@@ -18,9 +18,7 @@ from topics.storage.frame import (
     Frame,
     FrameDecoder,
     FrameKind,
-    Record,
     SingleRecord,
-    append_frames,
     control_frame,
     single_frames,
     start_of,
@@ -31,7 +29,7 @@ JSON = st.binary(min_size=1).filter(lambda text: b"\x00" not in text)
 
 
 def test_an_append_frame_has_the_documented_bytes() -> None:
-    frame = append_frames(10, 4096, 1748470000123, [("n7", "tag", b'{"a":1}')], durable=True)
+    frame = write_frames(10, 4096, 1748470000123, [("n7", "tag", b'{"a":1}')], durable=True)
     assert frame == frame_of(1, 7, 10, 4096, 1748470000123, b"n7", b"tag", b'{"a":1}')
     assert frame[:6].hex() == "36000000" + "01" + "07"
     assert frame[6:14].hex() == "0a00000000000000"
@@ -67,23 +65,30 @@ def test_marks_are_checkpoint_frames_with_a_json_body() -> None:
 
 
 def test_every_frame_of_a_batch_but_the_last_says_that_it_goes_on() -> None:
-    records: list[Record] = [(None, None, b"1"), ("", "t", b"2"), ("n", None, b"3")]
-    assert append_frames(5, 100, 9, records, durable=True) == b"".join(
+    records: list[tuple[str | None, str | None, bytes]] = [(None, None, b"1"), ("", "t", b"2"), ("n", None, b"3")]
+    assert write_frames(5, 100, 9, records, durable=True) == b"".join(
         (
             frame_of(1, DURABLE | BATCH_CONTINUES, 5, 100, 9, b"", b"", b"1"),
             frame_of(1, DURABLE | BATCH_CONTINUES | HAS_NODE | HAS_TAG, 5, 101, 9, b"", b"t", b"2"),
             frame_of(1, DURABLE | HAS_NODE, 5, 102, 9, b"n", b"", b"3"),
         )
     )
-    assert append_frames(5, 100, 9, [(None, None, b"1")], durable=False) == frame_of(1, 0, 5, 100, 9, b"", b"", b"1")
-    assert append_frames(5, 100, 9, [], durable=False) == b""
+    plain = [(None, None, b"1"), (None, None, b"22")]
+    assert write_frames(5, 100, 9, plain, durable=True) == b"".join(
+        (
+            frame_of(1, DURABLE | BATCH_CONTINUES, 5, 100, 9, b"", b"", b"1"),
+            frame_of(1, DURABLE, 5, 101, 9, b"", b"", b"22"),
+        )
+    )
+    assert write_frames(5, 100, 9, [(None, None, b"1")], durable=False) == frame_of(1, 0, 5, 100, 9, b"", b"", b"1")
+    assert write_frames(5, 100, 9, [], durable=False) == b""
 
 
 @pytest.mark.parametrize("node", [None, "", "n", "węzeł"])
 @pytest.mark.parametrize("tag", [None, "", "t", "żółw"])
 def test_a_write_of_one_record_is_framed_as_in_a_batch(tag: str | None, node: str | None) -> None:
     framed = single_frames([(5, 7, 9, node, tag, Raw(b'{"a": 1.0}'))])
-    assert framed == append_frames(5, 7, 9, [(node, tag, b'{"a": 1.0}')], durable=False)
+    assert framed == write_frames(5, 7, 9, [(node, tag, b'{"a": 1.0}')], durable=False)
 
 
 def test_frames_of_several_writes_follow_each_other() -> None:

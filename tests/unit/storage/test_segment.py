@@ -16,7 +16,7 @@ from topics.storage.fs import Disk, RealDisk
 from topics.storage.segment_format import SegmentInput
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_tags import TagTable, encode_tags
-from topics.storage.segment_writer import remove_segment, rewrite_sidecars, write_segment
+from topics.storage.segment_writer import encode_files, remove_segment, rewrite_sidecars, write_segment
 from topics.storage.verify_segment import segment_problems
 from topics.testing.fake_disk import FakeDisk, SimulatedCrash
 
@@ -40,7 +40,7 @@ def expected(records: list[SegmentInput], first_seq: int = 5) -> list[StoredReco
 
 def sealed(disk: Disk | None = None, directory: str = DIRECTORY, records: list[SegmentInput] = RECORDS) -> Disk:
     disk = disk or FakeDisk()
-    write_segment(disk, directory, 5, records)
+    write_segment(disk, directory, 5, encode_files(5, records))
     return disk
 
 
@@ -148,7 +148,7 @@ def test_the_tag_table_agrees_with_a_plain_search(tags: list[bytes | None], want
 )
 def test_whatever_was_written_reads_back(first_seq: int, records: list[SegmentInput]) -> None:
     disk = FakeDisk()
-    write_segment(disk, DIRECTORY, first_seq, records)
+    write_segment(disk, DIRECTORY, first_seq, encode_files(first_seq, records))
     reader = SegmentReader(disk, DIRECTORY, first_seq)
     assert reader.slices(0, len(records)) == expected(records, first_seq)
     assert list(segment_problems(disk, reader)) == []
@@ -349,13 +349,15 @@ def sealed_dump() -> dict[str, bytes]:
 
 def test_a_segment_is_durable_when_it_is_written() -> None:
     disk = FakeDisk()
-    assert write_segment(disk, DIRECTORY, 5, RECORDS) == frame_ends()[-1]
+    files = encode_files(5, RECORDS)
+    assert len(files.data) == frame_ends()[-1]
+    write_segment(disk, DIRECTORY, 5, files)
     assert disk.crash_drop_all().dump() == sealed_dump()
 
 
 def test_dead_records_are_marked_deleted_from_the_start() -> None:
     disk = FakeDisk()
-    write_segment(disk, DIRECTORY, 5, RECORDS, dead=[1, 3])
+    write_segment(disk, DIRECTORY, 5, encode_files(5, RECORDS, dead=[1, 3]))
     marked = FakeDisk()
     sealed(marked)
     SegmentReader(marked, DIRECTORY, 5).flag_deleted([1, 3])
@@ -370,7 +372,7 @@ def test_a_segment_shorter_than_its_known_length_is_corruption() -> None:
 
 def test_an_empty_segment_reads_as_empty() -> None:
     disk = FakeDisk()
-    write_segment(disk, DIRECTORY, 5, [])
+    write_segment(disk, DIRECTORY, 5, encode_files(5, []))
     reader = SegmentReader(disk, DIRECTORY, 5)
     assert (reader.count, reader.last_seq) == (0, 4)
     assert reader.slices(0, 1) == []

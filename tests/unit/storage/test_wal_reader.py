@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wal_frames import append_frame
+from wal_frames import append_frame, write_frames
 
 from topics.storage.errors import CorruptFile, UnknownVersion
 from topics.storage.frame import (
@@ -15,7 +15,6 @@ from topics.storage.frame import (
     HAS_TAG,
     Frame,
     FrameKind,
-    append_frames,
     control_frame,
 )
 from topics.storage.fs import MappedBytes
@@ -82,7 +81,7 @@ def test_frames_that_are_skipped_are_not_there_and_all_others_are(groups: list[l
         content += sync_mark(len(content)) if number else b""
         for more in group:
             count = more + 1
-            content += append_frames(1, seq, 1000, [(None, "tag", b"data")] * count, durable=False)
+            content += write_frames(1, seq, 1000, [(None, "tag", b"data")] * count, durable=False)
             seq += count
     content += bytes(100 * zeros)
     everything = [frame for frame in scan(content, PATH) if frame[0] != FrameKind.CHECKPOINT_MARK]
@@ -200,7 +199,7 @@ def test_a_torn_tail_in_a_file_that_another_follows_is_corruption() -> None:
 
 
 def test_a_batch_without_its_last_frame_is_a_torn_tail_at_its_first() -> None:
-    batch = append_frames(1, 2, 0, [(None, None, b"x")] * 3, durable=False)
+    batch = write_frames(1, 2, 0, [(None, None, b"x")] * 3, durable=False)
     start = len(file_of([record(1)]))
     whole = file_of([record(1), batch])
     assert read(whole) == ([1, 2, 3, 4], End(EndReason.CLEAN, len(whole)))
@@ -255,7 +254,7 @@ def test_an_intact_frame_of_an_unknown_type_is_an_unknown_version() -> None:
 
 def test_no_flipped_bit_gives_a_record_that_was_not_written() -> None:
     groups = [
-        [record(1), append_frames(1, 2, 0, [("n", "t", b"x")] * 2, durable=True)],
+        [record(1), write_frames(1, 2, 0, [("n", "t", b"x")] * 2, durable=True)],
         [record(4)],
         [record(5)],
     ]

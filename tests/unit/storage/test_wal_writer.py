@@ -6,11 +6,10 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from wal_frames import append_frame
+from wal_frames import append_frame, write_frames
 
 from topics.storage import paths
 from topics.storage.errors import CorruptFile, DiskFailed, NoRoom
-from topics.storage.frame import append_frames
 from topics.storage.wal_mark import file_mark, sync_mark
 from topics.storage.wal_replay import ShardReplay
 from topics.storage.wal_writer import ShardWriter, truncate_tail, wal_files
@@ -346,7 +345,7 @@ class Workload:
         seq = 1
         for turn in range(8):
             size = turn % 3 + 1
-            frames = append_frames(1, seq, 0, [(None, "t", b"x" * 90)] * size, durable=True)
+            frames = write_frames(1, seq, 0, [(None, "t", b"x" * 90)] * size, durable=True)
             writer.write([frames], size)
             seq += size
             if turn % 2:

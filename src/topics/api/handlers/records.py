@@ -11,6 +11,7 @@ from msgspec.json import encode
 from topics import limits
 from topics.api.auth import Scope
 from topics.api.call import Call
+from topics.api.gathered_writes import GatheredWrites
 from topics.api.http import Response
 from topics.api.live import read_options
 from topics.api.routing import BOOLEAN, ON_BODY, TEXT, TOPIC, Answer, Parameter, Route
@@ -25,7 +26,7 @@ from topics.engine.log_reading import ReadBatch
 from topics.engine.removal import Removal
 from topics.engine.topic import Topic
 from topics.errors import InvalidRequest, Throttled
-from topics.model.config import clamp
+from topics.model.config import Durability, clamp
 from topics.model.read_options import ReadOptions
 from topics.model.tag_match import TagMatch, parse_match
 from topics.wire.large_write import LargeWrite
@@ -41,12 +42,14 @@ class RecordHandlers:
         self,
         engine: Engine,
         long_polls: LongPolls,
+        at_turn_end: Callable[[Callable[[], None]], object],
         *,
         diff_limit_max: int,
         node_bytes_max: int,
     ) -> None:
         self._engine = engine
         self._long_polls = long_polls
+        self._gathered = GatheredWrites(engine, at_turn_end)
         self._diff_limit_max = diff_limit_max
         self._node_bytes_max = node_bytes_max
 
@@ -106,6 +109,9 @@ class RecordHandlers:
             seq = self._engine.append_single(call.name, body.records[0], body.node)
             if seq:
                 return Response(200, write_reply(call.name, seq, 1, None, call.elapsed_ms()))
+            topic = self._engine.find_topic(call.name)
+            if topic is not None and topic.config.durability is Durability.FSYNC and not body.disable_backpressure:
+                return self._gathered.write(call, write_of(body, None, prepared))
         with_seqs = not request.query or call.query.boolean("return_seqs", default=True)
         if body.config is not None and self._engine.find_topic(call.name) is None:
             call.key.require_scope(Scope.ADMIN)
