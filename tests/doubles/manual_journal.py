@@ -95,6 +95,9 @@ class ManualJournal:
     def lane(self, topic_id: int) -> int:
         return self.lanes.get(topic_id, 0)
 
+    def id_among(self, first_id: int) -> int:
+        return first_id
+
     def barrier_of(self, topic_id: int) -> Commit | None:
         return self._commit()
 

@@ -1,7 +1,8 @@
 """What many topics cost: to create and keep them, to stop and start with them, and to write to a hot topic among them.
 
 One server has many topics, another has ten, and the server of an older checkout has as many as the first. The two with
-many topics create them in turns, side by side; the rest is measured one server at a time.
+many topics create them in turns, side by side; one with many and one with ten take turns with a hot topic; the rest is
+measured one server at a time.
 """
 
 import tempfile
@@ -32,6 +33,9 @@ MAKE_S_MAX = 600.0
 STOP_S_MAX = 300.0
 READY_S_MAX = 300.0
 SLOWED_S = 0.05  # how long a refused writer waits before it tries again
+HOT_TURNS = 6
+HOT_TURN_SHARE = 10  # each writes this part of the records
+HOT_SETTLE_S = 2.5  # after a turn: what was put off is done, and counted, before the other's begins
 IDLE_AFTER_S = 30.0
 IDLE_S = 5.0
 MEMORY_PROBE_S = 0.2
@@ -83,12 +87,7 @@ class ScaleMeasurement(Measurement):
             few = write_hot(server, self._records)
         figures += [
             Figure(f"memory added by {self._records} hot records, {FEW_TOPICS} topics", _mib(few), "MiB", BUDGET_MIB),
-            Figure(
-                f"hot writes a second with {self._topics} topics ÷ with {FEW_TOPICS}",
-                self._hot["topics"].records_per_s / few.records_per_s,
-                "times",
-                at_least=HOT_TIMES_MIN,
-            ),
+            *self._hot_turns(progress),
         ]
         return MeasurementResult(
             self.name,
@@ -100,7 +99,7 @@ class ScaleMeasurement(Measurement):
     def _many_topics(self, progress: Progress) -> list[Figure]:
         """Everything with many topics, beside the older server if there is one."""
         ends: dict[str, Ends] = {}
-        self._hot: dict[str, Hot] = {}
+        hot: dict[str, Hot] = {}
         figures: list[Figure] = []
         with ExitStack() as stack:
             lives = {name: stack.enter_context(_server(sources)) for name, sources in self._sources.items()}
@@ -120,7 +119,7 @@ class ScaleMeasurement(Measurement):
                     time.sleep(IDLE_AFTER_S)
                     idle = _idle_cpu(own) / empty_cpu
                 progress(f"scale: {self._records} hot records, {name}")
-                self._hot[name] = write_hot(server, self._records)
+                hot[name] = write_hot(server, self._records)
                 progress(f"scale: a stop, a start, a kill and a start, {name}")
                 ends[name] = self._ends(server, directory, self._sources[name])
         figures += [
@@ -131,10 +130,30 @@ class ScaleMeasurement(Measurement):
         ]
         what = f"memory added by {self._records} hot records, {self._topics} topics"
         figures += [
-            Figure(f"{name}: {what}", _mib(hot), "MiB", BUDGET_MIB if name == "topics" else None)
-            for name, hot in self._hot.items()
+            Figure(f"{name}: {what}", _mib(each), "MiB", BUDGET_MIB if name == "topics" else None)
+            for name, each in hot.items()
         ]
         return figures
+
+    def _hot_turns(self, progress: Progress) -> list[Figure]:
+        """Hot writes with many topics beside those with few, in turns: single bursts differ by 40 %."""
+        progress(f"scale: {HOT_TURNS} turns of hot records, {self._topics} and {FEW_TOPICS} topics")
+        with _server(OWN_SOURCES) as (many, _), _server(OWN_SOURCES) as (few, _):
+            _make(self._topics, {"topics": many})
+            _make(FEW_TOPICS, {"topics": few})
+            time.sleep(IDLE_AFTER_S)
+            seconds, cpu = {many: 0.0, few: 0.0}, {many: 0.0, few: 0.0}
+            for turn in range(HOT_TURNS):
+                for server in (many, few) if turn % 2 else (few, many):
+                    before = _cpu_s(server)
+                    seconds[server] += 1 / write_hot(server, self._records // HOT_TURN_SHARE).records_per_s
+                    time.sleep(HOT_SETTLE_S)
+                    cpu[server] += _cpu_s(server) - before
+        what = f"with {self._topics} topics ÷ with {FEW_TOPICS}"
+        return [
+            Figure(f"hot writes a second {what}", seconds[few] / seconds[many], "times", at_least=HOT_TIMES_MIN),
+            Figure(f"CPU of a hot write {what}", cpu[many] / cpu[few], "times"),
+        ]
 
     def _ends(self, server: OwnProcess, directory: Path, sources: Path) -> Ends:
         stop_s = _timed_stop(server)
@@ -226,12 +245,16 @@ def topic_names(topics: int) -> list[str]:
 
 def _idle_cpu(server: OwnProcess) -> float:
     """The share of a core that an idle server uses."""
-    before = cpu_ns(server.process.pid)
+    before = _cpu_s(server)
     time.sleep(IDLE_S)
-    after = cpu_ns(server.process.pid)
-    if before is None or after is None:
+    return max(_cpu_s(server) - before, 1e-9) / IDLE_S
+
+
+def _cpu_s(server: OwnProcess) -> float:
+    spent_ns = cpu_ns(server.process.pid)
+    if spent_ns is None:
         raise BenchError("the CPU time of a process cannot be read here")
-    return max(after - before, 1) / 1e9 / IDLE_S
+    return spent_ns / 1e9
 
 
 def _timed_stop(server: OwnProcess) -> float:

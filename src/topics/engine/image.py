@@ -111,13 +111,14 @@ def _router_image(router: Router) -> RouterImage:
 def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
     columns = None
     unflagged = list(block.unflagged)
-    start, size = block.flushed_count, block.flushed_bytes
+    start, size, added_bytes = block.flushed_count, block.flushed_bytes, 0
     if isinstance(block, Block):
         columns = columns_from(block, start)
         if start < len(block):
             flushed.append(Flushed(block, start, size))
+            added_bytes = stored_bytes(block, start)
             block.flushed_count = len(block)
-            block.flushed_bytes = size + stored_bytes(block, start)
+            block.flushed_bytes = size + added_bytes
     return BlockCapture(
         first_seq=block.first_seq,
         record_count=len(block),
@@ -129,6 +130,7 @@ def _capture_block(block: AnyBlock, flushed: list[Flushed]) -> BlockCapture:
         cold=block.cold,
         flushed_count=start,
         flushed_bytes=size,
+        added_bytes=added_bytes,
         columns=columns,
         unflagged=unflagged,
     )

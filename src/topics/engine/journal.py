@@ -90,6 +90,11 @@ class Journal(Protocol):
         """Which log has the operations of the topic. Topics that exchange records share number 0."""
         ...
 
+    def id_among(self, first_id: int) -> int:
+        """The next id, from this one on, for a topic that is made while others are. Those made at the same time share a
+        log, and with it each sync."""
+        ...
+
     def barrier_of(self, topic_id: int) -> Commit | None:
         """Done when everything in the topic's log so far is durable."""
         ...
@@ -117,6 +122,9 @@ class NoJournal:
 
     def lane(self, topic_id: int) -> int:
         return 0
+
+    def id_among(self, first_id: int) -> int:
+        return first_id
 
     def barrier_of(self, topic_id: int) -> None:
         return None

@@ -105,7 +105,10 @@ class Topics:
         """A topic that is not there yet. Those that ask for nothing share one configuration."""
         self.check_count()
         config = DEFAULT_CONFIG if patch is None else merge(name, DEFAULT_CONFIG, patch, exists=False)
-        return Topic(name, self._state.next_id, config, self._state.new_log())
+        topic_id = self._state.next_id
+        if self._state.unborn:
+            topic_id = self._flow.journal.id_among(topic_id)
+        return Topic(name, topic_id, config, self._state.new_log())
 
     def created(self, topic: Topic, *, exchange: bool = False) -> TopicCreated:
         """The operation that makes it. The first seqs of class `disk` are reserved with it."""

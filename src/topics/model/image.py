@@ -99,8 +99,9 @@ class TopicImage(Struct, frozen=True, kw_only=True):
 
 
 class BlockCapture(NamedTuple):
-    """One block. `columns` are its records from `flushed_count` on, which no snapshot and no segment has yet; before
-    them are `flushed_bytes` that one has. Copies, so the log may go on changing while they are written."""
+    """One block. `columns` are its records from `flushed_count` on, which no snapshot and no segment has yet, and will
+    be `added_bytes` there; before them are `flushed_bytes` that one has. Copies, so the log may go on changing while
+    they are written."""
 
     first_seq: int
     record_count: int
@@ -112,6 +113,7 @@ class BlockCapture(NamedTuple):
     cold: bool
     flushed_count: int
     flushed_bytes: int
+    added_bytes: int
     columns: Columns | None
     unflagged: list[int]  # positions on disk, deleted since, whose delete byte is not known to be set
 

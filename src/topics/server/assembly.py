@@ -123,7 +123,7 @@ def _for_records(unsealed_bytes_max: int) -> int:
     """The part of the budget that records may take. The other memory that writing takes (files being written, what the
     allocator keeps) does not grow with the budget, so a small budget is for records alone."""
     spare_bytes = limits.UNSEALED_SPARE_BYTES
-    return unsealed_bytes_max - spare_bytes if unsealed_bytes_max >= 4 * spare_bytes else unsealed_bytes_max
+    return unsealed_bytes_max - spare_bytes if unsealed_bytes_max >= 3 * spare_bytes else unsealed_bytes_max
 
 
 def assemble(

@@ -44,9 +44,10 @@ Until its last step the copy is called `<target>.tmp`: an interrupted one never 
 is found under that name without being locked was left behind, and is cleared away.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import structs
 
@@ -62,7 +63,7 @@ from topics.storage.paths import SegmentPart
 from topics.storage.segment_reader import SegmentReader
 from topics.storage.segment_writer import remove_segment, rewrite_sidecars
 from topics.storage.snapshot import NewTail, TopicEntry
-from topics.storage.snapshot_chain import LoadedState, encode_image, tail_bytes
+from topics.storage.snapshot_chain import LoadedState, Saving, encode_image, tail_bytes
 from topics.storage.tiers import Tiers
 from topics.storage.verify import verify_directory
 from topics.storage.verify_topic import count_live
@@ -409,22 +410,22 @@ class _Copy:
             if self._disk.exists(directory):
                 self._disk.sync_dir(directory)
         head = structs.replace(loaded.head, base=0)
-        snapshot_chain.save_base(self._disk, paths.meta_dir(self._target), head, _entries(loaded))
+        snapshot_chain.save_base(self._disk, paths.meta_dir(self._target), head, partial(_write, loaded))
         server_id = identity.read_id(self._disk, self._root)
         if server_id is not None:
             identity.write_id(self._disk, self._target, server_id)
 
 
-def _entries(loaded: LoadedState) -> Iterator[TopicEntry]:
+def _write(loaded: LoadedState, saving: Saving) -> None:
     """All topics, their segments hot, each tail in one piece."""
     for image in loaded.images:
         segments = [structs.replace(segment, cold=False) for segment in image.segments]
         tails = [
-            NewTail(segment.first_seq, 0, [tail_bytes(loaded.tails.get((image.topic_id, segment.first_seq), []))])
+            NewTail.at_hand(segment.first_seq, 0, tail_bytes(loaded.tails.get((image.topic_id, segment.first_seq), [])))
             for segment in segments
             if not segment.sealed
         ]
-        yield TopicEntry(image.topic_id, encode_image(structs.replace(image, segments=segments)), tails)
+        saving.add(TopicEntry(image.topic_id, encode_image(structs.replace(image, segments=segments)), tails))
 
 
 def _closed(content: bytes) -> bytes:

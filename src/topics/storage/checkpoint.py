@@ -13,7 +13,7 @@ delete byte is set once two snapshots list the record as deleted: no snapshot is
 ahead of it. Records that are in no segment are in the increments themselves, and never change there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -185,11 +185,12 @@ class Checkpoints:
         return TopicEntry(topic_id, encode_image(image), tails)
 
     def _tail(self, block: BlockCapture) -> NewTail:
+        return NewTail(block.first_seq, block.flushed_bytes, block.added_bytes, self._frames(block))
+
+    def _frames(self, block: BlockCapture) -> Iterator[bytes]:
         assert block.columns is not None
-        if not block.columns.fragments:
-            return NewTail(block.first_seq, block.flushed_bytes, ())
-        files = self._encode(block.first_seq + block.flushed_count, block.columns, with_text=False)
-        return NewTail(block.first_seq, block.flushed_bytes, (files.data,))
+        if block.columns.fragments:
+            yield self._encode(block.first_seq + block.flushed_count, block.columns, with_text=False).data
 
     def _relocate(self, topic_id: int, segments: Segments, under_way: _UnderWay) -> list[int]:
         try:

@@ -112,7 +112,7 @@ class CommitThread(Generic[Ticket]):
         self._changed = threading.Condition(self._guard)
         self._sync_wanted = False
         self._gathering = False
-        self._parked = False
+        self.idle = False  # the thread neither writes nor syncs; set by it
         self._closing = False
         self._thread: threading.Thread | None = None
         # Touched by the writing side only.
@@ -187,7 +187,7 @@ class CommitThread(Generic[Ticket]):
             if needs_sync:
                 self._queue.append((frames, frame_count, needs_sync, ticket))
                 self._sync_wanted = True
-            if self._parked and not (needs_sync and wakes_later):
+            if self.idle and not (needs_sync and wakes_later):
                 self._changed.notify()
         return self._submitted_lsn
 
@@ -195,7 +195,7 @@ class CommitThread(Generic[Ticket]):
         """Begins with what was submitted by who `wakes_later`."""
         if self._sync_wanted:
             with self._guard:
-                if self._parked:
+                if self.idle:
                     self._changed.notify()
 
     def submit_deferred(self) -> None:
@@ -349,9 +349,9 @@ class CommitThread(Generic[Ticket]):
     def _wait(self, timeout_ns: int | None) -> None:
         if self._closing:
             return
-        self._parked = True
+        self.idle = True
         self._changed.wait(None if timeout_ns is None else timeout_ns / 1e9)
-        self._parked = False
+        self.idle = False
 
     def _finish(self) -> None:
         self._sync_interval_ns = 0

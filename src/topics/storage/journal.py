@@ -42,6 +42,8 @@ class DiskJournal(Generic[T]):
         self._deferring = False
         self._shards: list[CommitThread[T]] = []
         self._shard_by_topic: dict[int, CommitThread[T]] = {}
+        self._turn = 0  # number of the shard in which topics are made that are made at the same time
+        self._turn_ends = 0  # at this id
         self._heads: Heads
         self.submit_full_total = 0
         self.spare_bytes = limits.U64_MAX
@@ -104,6 +106,20 @@ class DiskJournal(Generic[T]):
 
     def lane(self, topic_id: int) -> int:
         return self._shards.index(self._shard(topic_id))
+
+    def id_among(self, first_id: int) -> int:
+        """Skips the ids that hash to another shard than the one whose turn it is. If that is at work, it is the turn of
+        one that is not, so that nobody waits for two syncs."""
+        shards, count = self._shards, len(self._shards)
+        if self._turn_ends <= first_id:
+            self._turn_ends = first_id + limits.TOPIC_IDS_TOGETHER
+            self._turn = (self._turn + 1) % count
+        free = [shard.idle and shard.failure is None for shard in shards]
+        if not free[self._turn] and True in free:
+            self._turn = next(each % count for each in range(self._turn, self._turn + count) if free[each % count])
+        while shard_of(first_id, count) != self._turn:
+            first_id += 1
+        return first_id
 
     def admit(self, topic_id: int) -> None:
         shard = self._shard(topic_id)

@@ -78,15 +78,17 @@ Buffer = bytes | memoryview
 
 
 class NewTail(NamedTuple):
-    """The frames of a tail that a file gets. `kept`: how many bytes of it earlier files have."""
+    """The frames of a tail that a file gets: `length` bytes, in pieces that are made while they are written, because
+    those of a hot topic together may be a quarter of all memory. `kept`: how many bytes of it earlier files have."""
 
     first_seq: int
     kept: int
-    pieces: Sequence[Buffer]
+    length: int
+    pieces: Iterable[Buffer]
 
-    @property
-    def length(self) -> int:
-        return sum(map(len, self.pieces))
+    @classmethod
+    def at_hand(cls, first_seq: int, kept: int, content: Buffer) -> "NewTail":
+        return cls(first_seq, kept, len(content), (content,))
 
 
 class TopicEntry(NamedTuple):
@@ -118,6 +120,14 @@ class FoundTopic(NamedTuple):
     tails: list[FoundTail]
 
 
+class Chunk(NamedTuple):
+    """Some topics of a file, one after another: from its topic number `first` to that before `stop`."""
+
+    body: Place
+    first: int
+    stop: int
+
+
 class SnapshotFile(NamedTuple):
     """A file that was read and found whole."""
 
@@ -125,14 +135,15 @@ class SnapshotFile(NamedTuple):
     content: MappedBytes
     head: Head
     offsets: "array[int]"  # of its topics
+    chunks: list[Chunk]  # that have them
     removed: list[int]
 
     def topics(self) -> Iterator[FoundTopic]:
         for offset in self.offsets:
             yield self.topic(offset)
 
-    def topic_ids(self) -> Iterator[int]:
-        for offset in self.offsets:
+    def topic_ids(self, first: int = 0, stop: int | None = None) -> Iterator[int]:
+        for offset in self.offsets[first:stop]:
             yield _OFFSET.unpack_from(self.content, offset)[0]
 
     def topic(self, offset: int) -> FoundTopic:
@@ -174,27 +185,35 @@ class SnapshotWriter:
         file.write(_FILE_HEADER.pack(MAGIC, SNAPSHOT_VERSION))
         self._chunk(_HEAD, [msgspec.msgpack.encode(head)])
 
-    @property
-    def written_bytes(self) -> int:
-        return self._offset
-
     def add(self, topic: TopicEntry) -> None:
         """Writes one topic with its tails. Once for each topic that changed."""
         tails = topic.tails
         self._topics += 1
-        parts = self._parts
-        parts.append(_TOPIC.pack(topic.topic_id, len(topic.image), len(tails)))
+        head: list[Buffer] = [_TOPIC.pack(topic.topic_id, len(topic.image), len(tails))]
         size = _TOPIC.size + len(topic.image)
         for tail in tails:
-            length = tail.length
-            parts.append(_TAIL.pack(tail.first_seq, tail.kept, length))
-            size += _TAIL.size + length
-        parts.append(topic.image)
+            head.append(_TAIL.pack(tail.first_seq, tail.kept, tail.length))
+            size += _TAIL.size + tail.length
+        head.append(topic.image)
+        if size >= limits.SNAPSHOT_CHUNK_BYTES:
+            self._flush()
+            self._large_chunk(head, tails, size)
+            return
+        self._parts += head
         for tail in tails:
-            parts += tail.pieces
+            self._parts += _pieces(tail)
         self._part_bytes += size
         if self._part_bytes >= limits.SNAPSHOT_CHUNK_BYTES:
             self._flush()
+
+    def add_chunk(self, body: Buffer, topics: int) -> None:
+        """Writes topics as they are in another file, of whose tails no other file has a part."""
+        self._flush()
+        self._topics += topics
+        prefix = _CHUNK.pack(len(body), _TOPICS)
+        self._file.write(prefix + _checksum(self._offset, prefix, [body]))
+        self._file.write(body)
+        self._offset += _CHUNK_BYTES + len(body)
 
     def finish(self, removed: Iterable[int]) -> None:
         self._flush()
@@ -207,20 +226,37 @@ class SnapshotWriter:
             self._parts, self._part_bytes = [], 0
 
     def _chunk(self, kind: int, body: Sequence[Buffer]) -> None:
-        """Large parts are written as they are: there may be as much in them as the budget of what is not sealed."""
         length = sum(map(len, body))
         prefix = _CHUNK.pack(length, kind)
-        small: list[Buffer] = [prefix, _checksum(self._offset, prefix, body)]
-        for part in body:
-            if len(part) < limits.SNAPSHOT_CHUNK_BYTES:
-                small.append(part)
-                continue
-            self._file.write(b"".join(small))
-            self._file.write(part)
-            small = []
-        if small:
-            self._file.write(b"".join(small))
+        self._file.write(b"".join((prefix, _checksum(self._offset, prefix, body), *body)))
         self._offset += _CHUNK_BYTES + length
+
+    def _large_chunk(self, head: list[Buffer], tails: list[NewTail], length: int) -> None:
+        """A topic that has a chunk of its own. The checksum is known when everything behind it is written."""
+        prefix = _CHUNK.pack(length, _TOPICS)
+        self._file.write(bytes(_CHUNK_BYTES))
+        checksum = _checksum(self._offset, prefix, self._written(head, tails))
+        self._file.write_at(self._offset, prefix + checksum)
+        self._offset += _CHUNK_BYTES + length
+
+    def _written(self, head: list[Buffer], tails: list[NewTail]) -> Iterator[Buffer]:
+        """Writes the parts of a chunk one after the other, each handed on meanwhile."""
+        joined = b"".join(head)
+        self._file.write(joined)
+        yield joined
+        for tail in tails:
+            for piece in _pieces(tail):
+                self._file.write(piece)
+                yield piece
+
+
+def _pieces(tail: NewTail) -> Iterator[Buffer]:
+    """Of another length than the file says, the next start could not read them."""
+    made_bytes = 0
+    for piece in tail.pieces:
+        made_bytes += len(piece)
+        yield piece
+    assert made_bytes == tail.length, f"{made_bytes} bytes of a tail, {tail.length} expected"
 
 
 def decode_head(content: MappedBytes, path: str) -> Head:
@@ -236,19 +272,22 @@ def decode(content: MappedBytes, path: str) -> SnapshotFile:
     """The whole file, checked. Raises `CorruptFile` or `UnknownVersion`."""
     head = decode_head(content, path)
     offsets = array("Q")
+    chunks: list[Chunk] = []
     end: _End | None = None
     for kind, body, offset in _chunks(content, path):
         if end is not None:
             raise CorruptFile(path, offset, "something follows the end")
         if kind == _TOPICS:
+            first = len(offsets)
             offsets.extend(_topic_offsets(body, offset))
+            chunks.append(Chunk(Place(offset, len(body)), first, len(offsets)))
         elif kind == _END:
             end = msgspec.msgpack.decode(body, type=_End)
     if end is None:
         raise CorruptFile(path, len(content), "it ends before its end")
     if end.topics != len(offsets):
         raise CorruptFile(path, len(content), f"{len(offsets)} topics, expected {end.topics}")
-    return SnapshotFile(path, content, head, offsets, end.removed)
+    return SnapshotFile(path, content, head, offsets, chunks, end.removed)
 
 
 def load(disk: Disk, path: str) -> SnapshotFile:

@@ -21,7 +21,7 @@ from topics.model.image import TopicImage
 from topics.storage import paths, snapshot
 from topics.storage.errors import CorruptFile, DiskFailed, UnknownVersion, failing_as
 from topics.storage.fs import Disk
-from topics.storage.snapshot import Head, NewTail, Place, SnapshotFile, SnapshotWriter, TopicEntry
+from topics.storage.snapshot import Chunk, Head, NewTail, Place, SnapshotFile, SnapshotWriter, TopicEntry
 
 BASES_KEPT = 2
 
@@ -150,45 +150,82 @@ class _MergedTopic(NamedTuple):
 
 
 class _Merged:
-    """Files laid over each other, oldest first. Holds numbers only, because there may be 100 000 topics."""
+    """Files laid over each other, oldest first. Holds numbers only, because there may be 100 000 topics, and none for
+    the chunks of the first file, nearly always by far the largest, that have no topic of a later one."""
 
     def __init__(self, files: Sequence[SnapshotFile]) -> None:
         self._files = files
-        self._places: dict[int, tuple[int, ...]] = {}  # of each topic: offset * len(files) + number of the file
-        places = self._places
-        for number, file in enumerate(files):
-            for topic_id, offset in zip(file.topic_ids(), file.offsets, strict=True):
-                place = offset * len(files) + number
-                before = places.get(topic_id)
-                places[topic_id] = (place,) if before is None else (*before, place)
+        self._unchanged: list[Chunk] = []
+        # Of each other topic: offset * len(files) + number of the file, for each file that has it.
+        self._places: dict[int, tuple[int, ...]] = {}
+        first, later = files[0], files[1:]
+        changed = {topic_id for file in later for ids in (file.topic_ids(), file.removed) for topic_id in ids}
+        for chunk in first.chunks:
+            topic_ids = list(first.topic_ids(chunk.first, chunk.stop))
+            if changed.isdisjoint(topic_ids):
+                self._unchanged.append(chunk)
+            else:
+                self._lay(0, topic_ids, first.offsets[chunk.first : chunk.stop])
+        for number, file in enumerate(later, 1):
+            self._lay(number, file.topic_ids(), file.offsets)
             for topic_id in file.removed:
-                places.pop(topic_id, None)
+                self._places.pop(topic_id, None)
+
+    def _lay(self, number: int, topic_ids: Iterable[int], offsets: Sequence[int]) -> None:
+        places, count = self._places, len(self._files)
+        for topic_id, offset in zip(topic_ids, offsets, strict=True):
+            place = offset * count + number
+            before = places.get(topic_id)
+            places[topic_id] = (place,) if before is None else (*before, place)
 
     def __iter__(self) -> Iterator[_MergedTopic]:
         """Each topic as the newest file has it, with tails from all of them. Once for each topic at a start."""
-        files = self._files
-        for topic_id, places in self._places.items():
-            tails: dict[int, list[TailPiece]] = {}
-            for place in places:
-                offset, number = divmod(place, len(files))
-                file = files[number]
-                _, image, found = file.topic(offset)
-                earlier, tails = tails, {}
-                for first_seq, kept_bytes, added in found:
-                    kept = earlier.get(first_seq, [])
-                    if (sum(piece.place.length for piece in kept) if kept else 0) != kept_bytes:
-                        reason = f"a tail of topic {topic_id} goes on behind {kept_bytes} bytes that are not there"
-                        raise CorruptFile(file.path, added.offset, reason)
-                    tails[first_seq] = [*kept, TailPiece(file, added)] if added.length else kept
-            yield _MergedTopic(topic_id, file, image, tails)
+        first, count = self._files[0], len(self._files)
+        for chunk in self._unchanged:
+            for offset in first.offsets[chunk.first : chunk.stop]:
+                yield self._topic((offset * count,))
+        yield from map(self._topic, self._places.values())
 
-    def entries(self) -> Iterator[TopicEntry]:
-        for topic_id, file, image, tails in self:
+    def _topic(self, places: tuple[int, ...]) -> _MergedTopic:
+        files = self._files
+        tails: dict[int, list[TailPiece]] = {}
+        for place in places:
+            offset, number = divmod(place, len(files))
+            file = files[number]
+            topic_id, image, found = file.topic(offset)
+            earlier, tails = tails, {}
+            for first_seq, kept_bytes, added in found:
+                kept = earlier.get(first_seq, [])
+                if (sum(piece.place.length for piece in kept) if kept else 0) != kept_bytes:
+                    reason = f"a tail of topic {topic_id} goes on behind {kept_bytes} bytes that are not there"
+                    raise CorruptFile(file.path, added.offset, reason)
+                tails[first_seq] = [*kept, TailPiece(file, added)] if added.length else kept
+        return _MergedTopic(topic_id, file, image, tails)
+
+    def write(self, saving: "Saving", is_stopped: Callable[[], bool]) -> None:
+        """All of it. Raises `FoldStopped`."""
+        first = self._files[0]
+        for chunk in self._unchanged:
+            _go_on(is_stopped)
+            saving.add_chunk(first.view(chunk.body), chunk.stop - chunk.first)
+        for places in self._places.values():
+            _go_on(is_stopped)
+            topic_id, file, image, tails = self._topic(places)
             whole = [
-                NewTail(first_seq, 0, [piece.file.view(piece.place) for piece in pieces])
+                NewTail(
+                    first_seq,
+                    0,
+                    sum(piece.place.length for piece in pieces),
+                    (piece.file.view(piece.place) for piece in pieces),
+                )
                 for first_seq, pieces in tails.items()
             ]
-            yield TopicEntry(topic_id, file.at(image), whole)
+            saving.add(TopicEntry(topic_id, file.at(image), whole))
+
+
+def _go_on(is_stopped: Callable[[], bool]) -> None:
+    if is_stopped():
+        raise FoldStopped
 
 
 class Saving:
@@ -209,13 +246,13 @@ class Saving:
                     self.drop()
                 raise
 
-    @property
-    def written_bytes(self) -> int:
-        return self._writer.written_bytes
-
     def add(self, topic: TopicEntry) -> None:
         with failing_as(self._path, "saving a snapshot"):
             self._writer.add(topic)
+
+    def add_chunk(self, body: memoryview, topics: int) -> None:
+        with failing_as(self._path, "saving a snapshot"):
+            self._writer.add_chunk(body, topics)
 
     def commit(self, removed: Iterable[int]) -> None:
         """Durable when it returns."""
@@ -232,18 +269,16 @@ class Saving:
             self._disk.remove(self._temporary)
 
 
-def save_base(disk: Disk, directory: str, head: Head, topics: Iterable[TopicEntry]) -> int:
-    """A base, durable when it returns; its size."""
+def save_base(disk: Disk, directory: str, head: Head, write: Callable[[Saving], None]) -> None:
+    """A base, durable when it returns, with what `write` adds."""
     saving = Saving(disk, base_path(directory, head.number), head)
     try:
-        for topic in topics:
-            saving.add(topic)
+        write(saving)
         saving.commit(())
     except BaseException:
         with suppress(DiskFailed):
             saving.drop()  # a disk without room needs it
         raise
-    return saving.written_bytes
 
 
 def outgrown(disk: Disk, directory: str) -> bool:
@@ -283,7 +318,7 @@ def fold(disk: Disk, directory: str, through: int, is_stopped: Callable[[], bool
         return 0
     head = msgspec.structs.replace(files[-1].head, base=0)
     try:
-        save_base(disk, directory, head, _until(_Merged(files).entries(), is_stopped))
+        save_base(disk, directory, head, lambda saving: _Merged(files).write(saving, is_stopped))
     except FoldStopped:
         return 0
     with failing_as(directory, "removing damaged snapshots"):
@@ -304,13 +339,6 @@ def give_back(disk: Disk, directory: str, through: int, is_stopped: Callable[[],
         except (CorruptFile, UnknownVersion):
             return
         remove_folded(disk, directory, bases_kept=1)
-
-
-def _until(entries: Iterable[TopicEntry], is_stopped: Callable[[], bool]) -> Iterator[TopicEntry]:
-    for entry in entries:
-        if is_stopped():
-            raise FoldStopped
-        yield entry
 
 
 def remove_folded(disk: Disk, directory: str, bases_kept: int = BASES_KEPT) -> None:

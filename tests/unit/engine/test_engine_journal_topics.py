@@ -50,6 +50,26 @@ def test_a_name_is_closed_while_its_topic_is_being_made(
     assert not at.engine.put_topic("new", TopicConfigPatch()).created
 
 
+def test_topics_made_at_the_same_time_ask_for_ids_that_share_a_log(
+    at: Journalled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def id_among(first_id: int) -> int:
+        asked.append(first_id)
+        return first_id + 10
+
+    monkeypatch.setattr(at.journal, "id_among", id_among)
+    alone = at.engine.append("alone", Write([record()], config=FSYNC)).topic.topic_id
+    assert not asked, "nobody else is being made"
+    second = at.engine.append("second", Write([record()], config=FSYNC)).topic.topic_id
+    third = at.engine.put_topic("third", TopicConfigPatch()).topic.topic_id
+    assert (second, third) == (alone + 11, alone + 22)
+    at.journal.commit()
+    later = at.engine.append("later", Write([record()], config=FSYNC)).topic.topic_id
+    assert later == third + 1
+
+
 def test_a_configuration_takes_effect_when_it_is_durable(at: Journalled) -> None:
     put = at.engine.put_topic(TOPIC, TopicConfigPatch(ttl_ms=5))
     assert put.commit is not None

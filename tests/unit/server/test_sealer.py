@@ -377,7 +377,7 @@ def test_what_a_checkpoint_holds_counts_until_it_is_written_even_if_its_blocks_a
 
 
 def test_a_large_budget_keeps_a_part_for_files_being_written() -> None:
-    budget = 4 * limits.UNSEALED_SPARE_BYTES
+    budget = 3 * limits.UNSEALED_SPARE_BYTES
     at = At(unsealed_bytes_max=budget)
     state = at.server.engine.state
     at.server.write("orders", large(), config=FSYNC)

@@ -1,6 +1,8 @@
 """A snapshot file: exact bytes, that every cut and every flipped byte is found, and other versions."""
 
 import struct
+from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from topics.testing.fake_disk import FakeDisk
 PATH = "/increment.0003.bin"
 HEAD = Head(number=3, base=2, next_id=9, shards={"": 17}, start=1, clean=False)
 TOPICS = [
-    TopicEntry(7, b"image", [NewTail(1, 0, (b"frames",)), NewTail(5, 10, (b"more",))]),
+    TopicEntry(7, b"image", [NewTail.at_hand(1, 0, b"frames"), NewTail.at_hand(5, 10, b"more")]),
     TopicEntry(8, b"another", []),
 ]
 
@@ -29,7 +31,6 @@ def written(topics: list[TopicEntry] = TOPICS, removed: list[int] | None = None,
         writer.add(topic)
     writer.finish([4] if removed is None else removed)
     disk.sync_dir("/")
-    assert writer.written_bytes == disk.size(PATH)
     return disk.crash_drop_all().read(PATH)
 
 
@@ -51,11 +52,38 @@ def test_a_snapshot_has_the_documented_bytes() -> None:
 
 def test_a_large_tail_has_the_documented_bytes_and_is_written_as_it_is() -> None:
     large = b"x" * limits.SNAPSHOT_CHUNK_BYTES
-    topics = [TopicEntry(7, b"image", [NewTail(1, 0, (b"small",)), NewTail(5, 0, (large,)), NewTail(9, 0, (b"more",))])]
-    tails = b"".join(struct.pack("<QQI", tail.first_seq, 0, len(tail.pieces[0])) for tail in topics[0].tails)
+    topics = [
+        TopicEntry(
+            7, b"image", [NewTail.at_hand(1, 0, b"small"), NewTail.at_hand(5, 0, large), NewTail.at_hand(9, 0, b"more")]
+        )
+    ]
+    tails = b"".join(struct.pack("<QQI", tail.first_seq, 0, tail.length) for tail in topics[0].tails)
     start = 16 + len(chunk(16, 1, msgspec.msgpack.encode(HEAD)))
     body = struct.pack("<QII", 7, 5, 3) + tails + b"imagesmall" + large + b"more"
     assert written(topics)[start:].startswith(chunk(start, 2, body))
+
+
+def test_of_a_large_tail_one_piece_is_in_memory_at_a_time() -> None:
+    disk = FakeDisk()
+    file = disk.create(PATH)
+    piece = b"x" * limits.SNAPSHOT_CHUNK_BYTES
+    sizes: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(3):
+            sizes.append(disk.size(PATH))
+            yield piece
+
+    writer = SnapshotWriter(file, HEAD)
+    writer.add(TopicEntry(7, b"image", [NewTail(1, 0, 3 * len(piece), pieces())]))
+    assert [after - before for before, after in pairwise(sizes)] == [len(piece)] * 2, "what was made is written"
+
+
+@pytest.mark.parametrize("size", [3, limits.SNAPSHOT_CHUNK_BYTES], ids=["small", "large"])
+def test_a_tail_that_is_not_as_long_as_it_was_to_be_is_not_written(size: int) -> None:
+    writer = SnapshotWriter(FakeDisk().create(PATH), HEAD)
+    with pytest.raises(AssertionError, match="bytes of a tail"):
+        writer.add(TopicEntry(7, b"image", [NewTail(1, 0, size, [b"x" * (size - 1)])]))
 
 
 def test_what_was_written_comes_back() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
+from topics import limits
 from topics.model.config import DEFAULT_CONFIG
 from topics.model.image import TopicImage
-from topics.storage import snapshot_chain
+from topics.storage import snapshot, snapshot_chain
 from topics.storage.errors import CorruptFile, DiskFailed
 from topics.storage.snapshot import Head, NewTail, TopicEntry
 from topics.storage.snapshot_chain import LoadedState, Saving, encode_image, fold, load_latest, numbers, tail_bytes
@@ -59,9 +60,9 @@ def increment(disk: FakeDisk, number: int, *topics: TopicEntry, removed: tuple[i
 def three() -> FakeDisk:
     """Three increments: topic 1 grows, 2 goes, 3 comes."""
     disk = FakeDisk()
-    increment(disk, 1, entry(1, 1, NewTail(1, 0, (b"aa",))), entry(2, 5, NewTail(5, 0, (b"x",))))
-    increment(disk, 2, entry(1, 2, NewTail(1, 2, (b"bb",))), removed=(2,))
-    increment(disk, 3, entry(1, 4, NewTail(1, 4, (b"",)), NewTail(3, 0, (b"cc",))), entry(3, 9))
+    increment(disk, 1, entry(1, 1, NewTail.at_hand(1, 0, b"aa")), entry(2, 5, NewTail.at_hand(5, 0, b"x")))
+    increment(disk, 2, entry(1, 2, NewTail.at_hand(1, 2, b"bb")), removed=(2,))
+    increment(disk, 3, entry(1, 4, NewTail.at_hand(1, 4, b""), NewTail.at_hand(3, 0, b"cc")), entry(3, 9))
     return disk
 
 
@@ -98,14 +99,14 @@ def test_increments_are_laid_over_each_other() -> None:
 
 def test_a_tail_that_is_not_listed_is_no_more() -> None:
     disk = three()
-    increment(disk, 4, entry(1, 4, NewTail(3, 2, (b"dd",))))
+    increment(disk, 4, entry(1, 4, NewTail.at_hand(3, 2, b"dd")))
     assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 4, 3: 9}, {(1, 3): b"ccdd"})
 
 
 def test_numbers_are_compared_as_numbers() -> None:
     disk = FakeDisk()
     for number in (9_999, 10_000):
-        snapshot_chain.save_base(disk, DIRECTORY, head(number), [])
+        snapshot_chain.save_base(disk, DIRECTORY, head(number), lambda saving: None)
     assert numbers(disk, DIRECTORY).bases == [10_000, 9_999]
 
 
@@ -114,8 +115,32 @@ def test_a_fold_gives_the_same_state_and_keeps_what_it_was_made_of() -> None:
     assert fold(disk, DIRECTORY, 3) == 3
     assert disk.list_dir(DIRECTORY) == [*(f"increment.000{n}.bin" for n in (1, 2, 3)), "snapshot.0003.bin"]
     assert shown(load_latest(disk, DIRECTORY)) == THIRD
-    increment(disk, 4, entry(1, 5, NewTail(3, 2, (b"dd",))))
+    increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 2, b"dd")))
     assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 5, 3: 9}, {(1, 3): b"ccdd"})
+
+
+def test_a_fold_writes_anew_what_shares_a_chunk_with_a_changed_topic_and_copies_the_rest_as_it_is() -> None:
+    disk = FakeDisk()
+    large = limits.SNAPSHOT_CHUNK_BYTES // 3
+    topics = [entry(n, 1, NewTail.at_hand(1, 0, b"%d" % n * large)) for n in range(1, 10)]
+    increment(disk, 1, *topics, entry(10, 1, NewTail.at_hand(1, 0, b"hot" * large)), entry(11, 2))
+    increment(disk, 2, entry(5, 2, NewTail.at_hand(1, large, b"more")), entry(12, 3), removed=(8,))
+    before = load_latest(disk, DIRECTORY)
+    assert fold(disk, DIRECTORY, 2) == 2
+    after = load_latest(disk, DIRECTORY)
+    assert after is not None
+    assert after.path.endswith("snapshot.0002.bin")
+    assert shown(after) == shown(before)
+    old = snapshot.load(disk, snapshot_chain.increment_path(DIRECTORY, 1))
+    new = snapshot.load(disk, after.path)
+    bodies = [file.at(chunk.body) for file in (old, new) for chunk in file.chunks]
+    assert len(old.chunks) == 5
+    assert list(new.topic_ids()) == [1, 2, 3, 10, 11, 4, 5, 6, 7, 9, 12]
+    assert bodies[0] == bodies[5], "as it was"
+
+    increment(disk, 3, entry(5, 3, NewTail.at_hand(1, large + 4, b"yet more")))
+    assert fold(disk, DIRECTORY, 3) == 3
+    assert shown(load_latest(disk, DIRECTORY))[2][5, 1] == b"5" * large + b"moreyet more"
 
 
 def test_the_next_fold_removes_what_only_older_bases_need() -> None:
@@ -129,7 +154,7 @@ def test_a_disk_without_room_keeps_only_the_newest_base_and_the_same_state() -> 
         snapshot_chain.give_back(disk, DIRECTORY, 3)
         assert disk.list_dir(DIRECTORY) == ["snapshot.0003.bin"]
         assert shown(load_latest(disk, DIRECTORY)) == THIRD
-        increment(disk, 4, entry(1, 5, NewTail(3, 2, (b"dd",))))
+        increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 2, b"dd")))
         assert shown(load_latest(disk, DIRECTORY)) == (4, {1: 5, 3: 9}, {(1, 3): b"ccdd"})
 
 
@@ -203,7 +228,7 @@ def test_the_next_fold_takes_a_damaged_base_away() -> None:
 
 def test_an_increment_that_does_not_fit_is_an_error() -> None:
     disk = three()
-    increment(disk, 4, entry(1, 5, NewTail(3, 3, (b"dd",))))
+    increment(disk, 4, entry(1, 5, NewTail.at_hand(3, 3, b"dd")))
     with pytest.raises(CorruptFile) as caught:
         load_latest(disk, DIRECTORY)
     assert caught.value.reason == "a tail of topic 1 goes on behind 3 bytes that are not there"
@@ -221,7 +246,7 @@ def test_many_small_increments_are_worth_a_fold() -> None:
 
 
 def save_fourth(disk: FakeDisk) -> None:
-    increment(disk, 4, entry(3, 10, NewTail(10, 0, (b"z" * 2000,))))
+    increment(disk, 4, entry(3, 10, NewTail.at_hand(10, 0, b"z" * 2000)))
 
 
 def fold_all(disk: FakeDisk) -> None:

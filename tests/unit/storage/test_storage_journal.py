@@ -1,7 +1,9 @@
 """Operations as frames in the WAL, and who is told when they are durable."""
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -129,6 +131,37 @@ class Journalled:
     def frames(self, shard: int = 0) -> list[Frame]:
         self.step()
         return list(ShardReplay(self.disk.crash_keep_all(), f"/wal/{shard}"))
+
+
+@pytest.mark.parametrize("shards", [1, 2, 8])
+def test_topics_made_at_the_same_time_share_a_log_and_take_turns_with_all_of_them(shards: int) -> None:
+    journalled = Journalled(shards=shards)
+    ids = [0]
+    while ids[-1] < 16 * limits.TOPIC_IDS_TOGETHER:
+        ids.append(journalled.journal.id_among(ids[-1] + 1))
+    logs = [journalled.journal.lane(topic_id) for topic_id in ids[1:]]
+    changes = sum(log != after for log, after in pairwise(logs))
+    assert changes < 17, "each has many in a row"
+    counts = Counter(logs)
+    assert len(counts) == shards
+    assert max(counts.values()) < 2 * min(counts.values()), "none has more than its share"
+
+
+def test_a_topic_is_not_made_in_a_log_that_is_at_work_if_another_is_not() -> None:
+    journalled = Journalled(shards=4)
+
+    def log(*idle: int) -> int:
+        for number, shard in enumerate(journalled.shards):
+            shard.idle = number in idle
+        return journalled.journal.lane(journalled.journal.id_among(1))
+
+    assert log(0, 1, 2, 3) == 1
+    assert log(0, 3) == 3
+    assert log(0, 1, 3) == 3, "it is its turn now"
+    assert log(0, 1) == 0
+    assert log() == 0, "all are at work"
+    journalled.shards[1].failure = DiskFailed("/wal/1", "sync", OSError(errno.EIO, "broken"))
+    assert log(1, 2) == 2, "nothing can be made in one that has failed"
 
 
 def test_the_threads_are_woken_once_a_turn_for_all_that_wait_for_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:

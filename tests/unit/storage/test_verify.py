@@ -81,7 +81,7 @@ def change_topic(disk: FakeDisk, change: Callable[[TopicImage], TopicImage]) -> 
     saving = Saving(disk, path, file.head)
     for found in file.topics():
         image = decode_image(file.at(found.image))
-        tails = [NewTail(tail.first_seq, tail.kept, (file.at(tail.place),)) for tail in found.tails]
+        tails = [NewTail.at_hand(tail.first_seq, tail.kept, file.at(tail.place)) for tail in found.tails]
         image = change(image) if image.name == "orders" else image
         saving.add(TopicEntry(found.topic_id, encode_image(image), tails))
     saving.commit(file.removed)
