@@ -136,9 +136,7 @@ class Workload:
         ts = max(self.clock.now_ms(), 0 if topic is None else topic.assigned_ts)
         config = life.config if life else merge(name, DEFAULT_CONFIG, _patch(CONFIGS[name]), exists=False)
         if life is None:
-            # Made by the write, and waited for where its class or its reserved seqs ask for that.
-            gated = config.durability in {Durability.FSYNC, Durability.DISK}
-            created = self._operation(None, Durability.FSYNC if gated else Durability.MEMORY)
+            created = self._operation(None, Durability.FSYNC)  # made by the write, and waited for whatever its class
             life = self._made(name, created, config)
         operation = self._operation(life, config.durability)
         write = _written(operation, records, node, first_seq, ts, key, config.durability)

@@ -226,10 +226,9 @@ class Records:
         # Lost unseen, a write between copies would leave its seq to a copy that is made again.
         gated = durability is Durability.FSYNC or (durability is Durability.DISK and bool(topic.inbound))
         if created and durability is Durability.EPHEMERAL:
-            self._topics.create(topic, gated=False)
+            self._topics.create(topic)
         elif created:
-            # A `disk` topic has no seqs reserved yet, so its first write waits for that.
-            gated = gated or durability is Durability.DISK
+            gated = True  # a topic is durable before anybody is told of it, whatever its records are
             operations.insert(0, self._topics.created(topic))
         elif topic.config.ttl_ms and topic.expired_ms > ts and durability is not Durability.EPHEMERAL:
             # The clock was set back: what it has taken stays taken.

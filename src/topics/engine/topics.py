@@ -127,11 +127,11 @@ class Topics:
             exchange=exchange,
         )
 
-    def create(self, topic: Topic, *, exchange: bool = False, gated: bool = True) -> Commit | None:
+    def create(self, topic: Topic, *, exchange: bool = False) -> Commit | None:
         """Makes the topic; it is there once that is durable."""
         self._flow.admit(topic)
         created = self.created(topic, exchange=exchange)
-        return self._flow.submit([created], (topic,), gated=gated, closes=(topic.name,))
+        return self._flow.submit([created], (topic,), gated=True, closes=(topic.name,))
 
     def check_count(self, more: int = 1) -> None:
         topics_max = self._limits.topics_max

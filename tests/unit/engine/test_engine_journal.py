@@ -148,8 +148,17 @@ def test_a_write_of_a_lower_class_waits_for_nothing(durability: Durability) -> N
     at = Journalled(TopicConfigPatch(durability=durability))
     assert at.write(record()).commit is None
     assert at.seqs() == [1]
+
+
+@pytest.mark.parametrize("durability", LOW_CLASSES)
+def test_a_topic_is_durable_before_anybody_is_told_of_it_whatever_its_class(durability: Durability) -> None:
+    at = Journalled(TopicConfigPatch(durability=durability))
     created = at.engine.append("new", Write([record()], config=TopicConfigPatch(durability=durability)))
-    assert (created.created, created.commit) == (True, None)
+    assert created.created
+    assert waited(created).done is False
+    assert at.engine.find_topic("new") is None
+    at.journal.commit()
+    assert at.engine.topic("new").log.head_seq == 1
 
 
 @pytest.mark.parametrize(
