@@ -46,11 +46,12 @@ COLUMNS = pa.schema(
 )
 
 _OFFSET_MAX = 2**31 - 1
-_PLAIN: dict[pa.DataType, tuple[str, int | str | bytes]] = {
+_PLAIN: dict[pa.DataType, tuple[str, int | float | str | bytes]] = {
     pa.int8(): ("b", 0),
     pa.int16(): ("h", 0),
     pa.int32(): ("i", 0),
     pa.int64(): ("q", 0),
+    pa.float64(): ("d", 0.0),
     pa.string(): ("", ""),
     pa.binary(): ("", b""),
 }
