@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark.sql.functions as sf
 
 from topics.bench.errors import BenchError
-from topics.bench.measurement import Figure, Progress
+from topics.bench.measurement import Figure, Progress, turn_name
 from topics.clock import SystemClock
 from topics.spark.archive.files import read_archive
 from topics.spark.jobs.archive import ArchiveSpec, archive
@@ -91,7 +91,7 @@ class JobBench:
         for pairs, times, warm_ups in ((jobs, rounds, 1), (queries, rounds * QUERIES_A_ROUND, QUERY_WARM_UPS)):
             for number in range(-warm_ups, times):
                 for name, (job, peer) in pairs.items():
-                    progress(f"spark: {name}, {number + 1} of {times}")
+                    progress(f"spark: {name}, {turn_name(number, times)}")
                     # The first archive is there before anything reads it.
                     first, second = (peer, job) if number % 2 and number >= 0 else (job, peer)
                     found = {first: first(), second: second()}

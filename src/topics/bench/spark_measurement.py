@@ -18,7 +18,7 @@ import msgspec
 
 from topics.bench.child_process import LOOPBACK
 from topics.bench.errors import BenchError
-from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
+from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress, turn_name
 from topics.bench.own_process import OwnProcess, server_on
 from topics.bench.records import DATA_BYTES, data_of, fill, tag_of
 from topics.clock import SystemClock
@@ -125,7 +125,7 @@ class SparkMeasurement(Measurement):
         for number in range(-READ_WARM_UPS, times):
             turn = number % len(order)
             for name in order[turn:] + order[:turn]:
-                progress(f"spark: read {number + 1} of {times}, {name}")
+                progress(f"spark: {name}, {turn_name(number, times)}")
                 rate = self._records / self._seconds(readers[name])
                 if number >= 0:
                     rates[name].append(rate)

@@ -41,7 +41,7 @@ def gathered(items: Iterable[Page | Gap]) -> Iterator[Columns | Gap]:
             size_bytes += len(item.text)
         else:
             count += len(item)
-            size_bytes += sum([len(memoryview(record.data)) for record in item])
+            size_bytes += sum([len(record.data) for record in item])
         if count >= limits.SPARK_BATCH_ROWS or size_bytes >= limits.SPARK_BATCH_BYTES:
             yield columns_of(waiting)
             waiting, count, size_bytes = [], 0, 0
