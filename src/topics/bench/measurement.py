@@ -36,6 +36,11 @@ class MeasurementResult:
     """What a reader must know to understand the figures."""
 
 
+def turn_name(number: int, times: int) -> str:
+    """For the progress. Turns below 0 are not measured."""
+    return f"{number + 1} of {times}" if number >= 0 else "warming up"
+
+
 class Measurement(ABC):
     name: str
     part_of_everything = True

@@ -18,7 +18,7 @@ import msgspec
 
 from topics.bench.child_process import LOOPBACK
 from topics.bench.errors import BenchError
-from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress
+from topics.bench.measurement import Figure, Measurement, MeasurementResult, Progress, turn_name
 from topics.bench.own_process import OwnProcess, server_on
 from topics.bench.records import DATA_BYTES, data_of, fill, tag_of
 from topics.clock import SystemClock
@@ -34,6 +34,8 @@ SMALL_RECORDS = 5000
 RECORDS_DEFAULT = 1_000_000
 SINK_SHARE = 5  # one in this many of the records is written
 PRODUCERS = 2
+READS_A_ROUND = 3
+READ_WARM_UPS = 2
 COUNT_TO_JSON_MIN = 1.5
 HTTP_TO_JSON_MIN = 0.6
 GROUPED_TO_JSON_MIN = 1.2
@@ -115,15 +117,17 @@ class SparkMeasurement(Measurement):
         return bench.figures(self._records, produced, SMALL.replace("-", "_"), self._rounds, progress)
 
     def _read(self, readers: "dict[str, Callable[[], object]]", progress: Progress) -> dict[str, list[float]]:
-        """The rows a second of each reader in each round, after a warm-up round."""
+        """The rows a second of each reader, several times a round: they take a second or two. The first ones warm up,
+        or half of what they measure would be the JVM, compiling."""
         rates: dict[str, list[float]] = {name: [] for name in readers}
         order = list(readers)
-        for number in range(self._rounds + 1):
+        times = self._rounds * READS_A_ROUND
+        for number in range(-READ_WARM_UPS, times):
             turn = number % len(order)
             for name in order[turn:] + order[:turn]:
-                progress(f"spark: round {number} of {self._rounds}, {name}")
+                progress(f"spark: {name}, {turn_name(number, times)}")
                 rate = self._records / self._seconds(readers[name])
-                if number:
+                if number >= 0:
                     rates[name].append(rate)
         return rates
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from topics import limits
 from topics.errors import BatchTooLarge, InvalidRequest, RecordTooLarge
@@ -112,14 +112,22 @@ def admit(
 def _admit_plain(
     records: list[NewRecord], default_node: str | None, first_seq: int, ts: int, bounds: WriteLimits
 ) -> Batch | None:
-    """`admit` for what most batches are: no record has meta, a node of its own or a delay, and all tags are ASCII. None
-    where anything is out of the ordinary. Hot: column by column."""
+    """`admit` for what most batches are: no record has a node of its own or a delay, none or all have meta, and all
+    tags are ASCII. None where anything is out of the ordinary. Hot: column by column."""
     for record in records:
-        if record.meta is not UNSET or record.node is not None or record.delay_ms:
+        if record.node is not None or record.delay_ms:
             return None
     count = len(records)
-    payloads = [record.data for record in records]
+    payloads: list[bytes | Raw] = [record.data for record in records]
     sizes = list(map(len, payloads))
+    given_metas = [record.meta for record in records]
+    metas: list[bytes] = []
+    if given_metas.count(UNSET) < count:
+        metas = _plain_metas(given_metas, bounds)
+        if not metas:
+            return None
+        payloads = [b"%b\x00%b" % each for each in zip(payloads, metas, strict=True)]
+        sizes = list(map(len, payloads))
     if max(sizes) > bounds.record_bytes_max:
         return None
     tags = [record.tag for record in records]
@@ -134,8 +142,23 @@ def _admit_plain(
             return None
         sizes = [overhead + size + len(text) for size, text in zip(sizes, texts, strict=True)]
     nodes = [default_node] * count
-    fragments = plain_fragments(first_seq, (ts,) * count, nodes, payloads)
-    return Batch(fragments, sizes, nodes, tags, [0] * count, sum(sizes), payloads)
+    timestamps = (ts,) * count
+    fragments = plain_fragments(first_seq, timestamps, nodes, [record.data for record in records])
+    meta_at = [0] * count
+    if metas:
+        meta_at = [len(fragment) - 1 for fragment in fragments]
+        fragments = [b'%b,"meta":%b}' % (fragment[:-1], meta) for fragment, meta in zip(fragments, metas, strict=True)]
+    return Batch(fragments, sizes, nodes, tags, meta_at, sum(sizes), payloads)
+
+
+def _plain_metas(given: list[Raw | UnsetType], bounds: WriteLimits) -> list[bytes]:
+    """The bytes of each meta where all can be seen to be within their bounds without decoding them; else none."""
+    metas = [bytes(meta) for meta in given if meta is not UNSET]
+    together = b"".join(metas)
+    # A member takes five bytes, its comma included. An escape may be a wrong one within a key.
+    bytes_max = min(bounds.meta_bytes_max, 5 * bounds.meta_keys_max)
+    is_plain = len(metas) == len(given) and max(map(len, metas)) <= bytes_max and b"\\" not in together
+    return metas if is_plain and all(meta[0] == ord("{") for meta in metas) else []
 
 
 class Prepared(NamedTuple):

@@ -1,14 +1,15 @@
 """Records as Arrow arrays, wherever they were read from."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from topics.spark.offsets import Gap
 from topics.spark.options import Filters
-from topics.wire.arrow import meta_maps, meta_members
+from topics.wire.arrow import array_of, meta_maps, meta_members
 
 RECORD_FIELDS = ("seq", "ts", "node", "tag", "data", "meta")
 ALL_FIELDS = frozenset(RECORD_FIELDS)
@@ -46,6 +47,12 @@ class Columns:
     def filter(self, keep: pa.Array) -> "Columns":
         return Columns(*(getattr(self, name).filter(keep) for name in RECORD_FIELDS))
 
+    def with_data(self) -> "Columns":
+        """With `data` in place of `served`."""
+        if not self.served:
+            return self
+        return replace(self, data=array_of(payloads_of(self.served), pa.binary()).cast(pa.string()), served=b"")
+
     def meta_map(self) -> pa.Array:
         """`meta` as a map from string to string: other values appear as JSON text."""
         return meta_maps(self.meta)
@@ -61,6 +68,21 @@ class Columns:
             ],
             kind,
         )
+
+
+class _Payload(msgspec.Struct, gc=False):
+    data: msgspec.Raw
+
+
+_decode_payloads = msgspec.json.Decoder(list[_Payload]).decode
+
+
+def as_json_list(served: bytes | memoryview) -> bytes:
+    return b"".join((b"[", served, b"]"))
+
+
+def payloads_of(served: bytes | memoryview) -> list[bytes]:
+    return [bytes(record.data) for record in _decode_payloads(as_json_list(served))]
 
 
 def filtered(columns: Columns, filters: Filters) -> Columns:

@@ -38,6 +38,10 @@ PARTITIONS_EVEN = 4
 """By default the number of partitions is a multiple of this, all of the same size: with five on two cores, one core
 would do three of them."""
 
+BATCH_PARTITION_RECORDS = 500_000
+"""In a partition of a batch query, at most: a task costs 15 ms of CPU and more, whatever it reads. Their number is a
+multiple of the cores of the machine that plans."""
+
 INLINE_BYTES_MAX = 64 * 1024
 """Records that only the WAL has travel with the partition, up to this size."""
 
@@ -222,9 +226,10 @@ def _grouped(pieces: Iterable[Piece], records_max: int) -> Iterator[list[Piece]]
         yield group
 
 
-def even_share(total: int) -> int:
-    partitions = -(-total // PARTITION_RECORDS)
-    partitions += -partitions % PARTITIONS_EVEN
+def even_share(total: int, records_max: int = PARTITION_RECORDS, even: int = PARTITIONS_EVEN) -> int:
+    """How many records each partition has when their number is a multiple of `even`."""
+    partitions = -(-total // records_max)
+    partitions += -partitions % even
     return max(-(-total // max(partitions, 1)), limits.SPARK_TASK_RECORDS)
 
 

@@ -41,8 +41,6 @@ from topics.storage.wal_reader import scan
 from topics.wire.arrow import array_of, numbers_of
 
 BATCH_RECORDS_MAX = 10_000
-PARSED_RECORDS_MAX = 5000
-"""In a batch whose payloads are parsed: what comes of twice as many does not fit into the processor's cache."""
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 REPLANS_MAX = 5
 FOUND_IN_TEXTS = frozenset({"seq", PAYLOAD})
@@ -120,9 +118,8 @@ def _segment_batches(reader: SegmentReader, piece: SegmentPiece, fields: frozens
     start, end = piece.start - piece.first_seq, piece.end - piece.first_seq + 1
     # Seqs alone do not need the content of a record: its place says that it is there. The text has its own checksum.
     takes_texts = fields <= FOUND_IN_TEXTS and (PAYLOAD not in fields or reader.text is not None)
-    records_max = PARSED_RECORDS_MAX if PAYLOAD in fields else BATCH_RECORDS_MAX
     while start < end:
-        stop = min(start + records_max, end)
+        stop = min(start + BATCH_RECORDS_MAX, end)
         while stop - start > 1 and reader.bytes_between(start, stop) > BATCH_BYTES_MAX:
             stop = start + (stop - start) // 2
         found = read_columns(reader, start, stop, with_sums=not takes_texts)

@@ -1,5 +1,6 @@
 """The files of a server as a log: a data directory, a backup, or a cold directory."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,7 +8,7 @@ from typing import Protocol
 from topics.model.gap import GapReason
 from topics.spark.columns import Columns, filtered
 from topics.spark.errors import FilesBehind
-from topics.spark.file_log import FileLog
+from topics.spark.file_log import BATCH_PARTITION_RECORDS, FileLog, even_share
 from topics.spark.file_partition import FilePartition
 from topics.spark.file_reader import read_partition
 from topics.spark.log import Planned
@@ -63,6 +64,10 @@ class FilesLog:
             self._seen = FileLog(self._files.path, self._files.cold_path)
             known = self._seen.topics()
         total = sum(wanted.size for wanted in ranges)
+        if records_max is None and self._options.is_batch:
+            # It is planned once. A streaming batch may be planned again on another machine, and must have the same
+            # partitions then.
+            records_max = even_share(total, BATCH_PARTITION_RECORDS, os.cpu_count() or 1)
         shares: list[FileShare] = []
         for wanted in ranges:
             topic = wanted.topic

@@ -7,7 +7,7 @@ which of them are gone. Deleted and filtered records are simply absent; they are
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, Struct, field, json
 
 from topics import limits
 from topics.client import calls
@@ -17,13 +17,33 @@ from topics.client.sockets import listens
 from topics.client.sync_client import Client
 from topics.errors import TopicNotFound
 from topics.model.gap import GapReason
-from topics.spark.columns import ALL_FIELDS, Columns
+from topics.spark.columns import ALL_FIELDS, PAYLOAD, Columns
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.log import Planned
 from topics.spark.offsets import DELETED, Gap, Offsets, SeqRange, TopicRange, pieces_of
 from topics.spark.options import Filters, ReadOptions, Server, Subscription
-from topics.spark.rows import gathered
-from topics.wire.responses import RecordReply, TopicSummary
+from topics.spark.rows import Page, Texts, gathered
+from topics.wire.responses import DiffReply, Tombstone, TopicSummary
+
+FOUND_IN_TEXTS = frozenset({"seq", "ts", PAYLOAD})
+
+
+class _TextReply(Struct):
+    """A diff's reply whose records stay as they are: whoever takes fields out of their payloads decodes them once."""
+
+    records: Raw
+    next_from_seq: int
+    head_seq: int
+    tombstone: Tombstone | None = None
+
+
+class _Place(Struct, gc=False):
+    seq: int = field(name="$seq")
+    ts: int = field(name="$ts")
+
+
+_decode_places = json.Decoder(list[_Place]).decode
+_decode_texts = json.Decoder(list[Raw]).decode
 
 
 class ServerLog:
@@ -144,7 +164,7 @@ def seq_at(client: Client, topic: str, ts: int, *, behind_losses: bool = False) 
 
 def read_range(
     client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str] = ALL_FIELDS
-) -> Iterator[list[RecordReply] | Gap]:
+) -> Iterator[Page | Gap]:
     now = named_ranges(client, [wanted.topic]).get(wanted.topic) if wanted.size else None
     yield from _read_known(client, wanted, filters, fields, now)
     if now is not None and now.epoch == wanted.epoch:
@@ -155,7 +175,7 @@ def read_range(
 
 def _read_known(
     client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str], now: TopicRange | None
-) -> Iterator[list[RecordReply] | Gap]:
+) -> Iterator[Page | Gap]:
     """`now` is the topic that has this name now, None if there is none."""
     if wanted.lost_from is not None:
         yield Gap(wanted.lost_from, None, GapReason.RECREATED)
@@ -170,19 +190,27 @@ def _read_known(
         raise TopicChangedDuringRead(wanted.topic) from None
 
 
-def _read_existing(
-    client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str]
-) -> Iterator[list[RecordReply] | Gap]:
+def _read_existing(client: Client, wanted: SeqRange, filters: Filters, fields: frozenset[str]) -> Iterator[Page | Gap]:
     cursor, end = wanted.start, wanted.end
+    stays_text = PAYLOAD in fields and fields <= FOUND_IN_TEXTS
+    reply_type: type[DiffReply] | type[_TextReply] = _TextReply if stays_text else DiffReply
     while cursor < end:
-        reply = client.diff(
-            wanted.topic,
-            cursor,
-            to_seq=end,
-            match=filters.match,
-            node=filters.node,
-            include_tags="tag" in fields,
-            include_meta="meta" in fields,
+        reply = client.send(
+            calls.diff_as(
+                reply_type,
+                wanted.topic,
+                cursor,
+                to_seq=end,
+                from_ts=None,
+                limit=limits.DIFF_LIMIT_MAX,
+                match=filters.match,
+                node=filters.node,
+                wait_ms=0,
+                epoch=None,
+                # The server has the texts with their tags at hand.
+                include_tags=stays_text or "tag" in fields,
+                include_meta="meta" in fields,
+            )
         )
         gap = reply.tombstone
         if reply.head_seq < end:
@@ -193,10 +221,21 @@ def _read_existing(
             yield Gap(max(gap.gap_from, cursor + 1), min(gap.gap_to, end), gap.reason)
         if reply.next_from_seq <= cursor:
             raise UnexpectedReply(f'a read of topic "{wanted.topic}" after seq {cursor} got nowhere', 200)
-        # If the rest of the range was deleted, the server may go on beyond its end.
+        if page := _page_of(reply, end):
+            yield page
+        cursor = reply.next_from_seq
+
+
+def _page_of(reply: DiffReply | _TextReply, end: int) -> Page | None:
+    """The records up to `end`: if the rest of a range was deleted, the server may go on beyond it."""
+    if isinstance(reply, DiffReply):
         records = reply.records
         if records and records[-1].seq > end:
             records = [record for record in records if record.seq <= end]
-        if records:
-            yield records
-        cursor = reply.next_from_seq
+        return records or None
+    places = _decode_places(reply.records)
+    text = bytes(memoryview(reply.records)[1:-1])
+    if places and places[-1].seq > end:
+        places = [place for place in places if place.seq <= end]
+        text = b",".join(map(bytes, _decode_texts(reply.records)[: len(places)]))
+    return Texts([place.seq for place in places], [place.ts for place in places], text) if places else None

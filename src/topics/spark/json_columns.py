@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from topics.spark.columns import as_json_list, payloads_of
 from topics.spark.json_values import INTEGER_BITS, Convert, Malformations, Malformed, converter, members
 from topics.wire.arrow import array_of, text_of
 
@@ -42,13 +43,6 @@ class PayloadColumn:
     field: str | None
     kind: DataType
     arrow: pa.DataType
-
-
-class _Payload(msgspec.Struct, gc=False):
-    data: msgspec.Raw
-
-
-_decode_payloads = msgspec.json.Decoder(list[_Payload]).decode
 
 
 class Parsed(NamedTuple):
@@ -106,18 +100,14 @@ class PayloadParser:
         if not self._wholes:
             try:
                 if served:
-                    rows = [record.data for record in self._decode_served(b"".join((b"[", served, b"]")))]
+                    rows = [record.data for record in self._decode_served(as_json_list(served))]
                 else:
-                    rows = self._decode_all(_as_json_array(data))
+                    rows = self._decode_all(payloads_as_json_list(data))
                 if not self._exact:
                     return rows
             except _REFUSED:
                 rows = []
-        texts: list[bytes]
-        if served:
-            texts = [bytes(record.data) for record in _decode_payloads(b"".join((b"[", served, b"]")))]
-        else:
-            texts = data.cast(pa.binary()).to_pylist()
+        texts: list[bytes] = payloads_of(served) if served else data.cast(pa.binary()).to_pylist()
         return [self._row_of(text, place, problems, rows[place] if rows else None) for place, text in enumerate(texts)]
 
     def _row_of(self, text: bytes, place: int, problems: dict[int, str], decoded: Any) -> Any:
@@ -165,7 +155,7 @@ class PayloadParser:
         return row, bad[0] if bad else None
 
 
-def _as_json_array(data: pa.Array) -> bytes:
+def payloads_as_json_list(data: pa.Array) -> bytes:
     """All payloads as the elements of one array, without an object for each."""
     if not len(data):
         return b"[]"

@@ -193,6 +193,7 @@ class ReadOptions:
     trigger_offsets_min: int | None
     trigger_delay_ms_max: int
     cursor: str | None
+    is_batch: bool
     archive: str | None = None
     """The directory of an archive with the early records."""
 
@@ -257,6 +258,7 @@ def read_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         trigger_offsets_min=offsets_min,
         trigger_delay_ms_max=values.duration_ms(given, "maxTriggerDelay", limits.SPARK_TRIGGER_DELAY_MS),
         cursor=cursor,
+        is_batch=batch,
         archive=given.get("archive"),
     )
 

@@ -3,8 +3,11 @@
 import os
 import shutil
 import sys
+import sysconfig
 from collections.abc import Mapping
+from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from topics.spark.errors import JavaMissing
@@ -17,6 +20,7 @@ DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 
+WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
 
 JAVA_ADVICE = (
     "Spark needs Java 17 or newer and found none. On Debian or Ubuntu: apt-get install "
@@ -38,9 +42,21 @@ def local_session(
     importable."""
     if not has_java():
         raise JavaMissing(JAVA_ADVICE)
-    # Otherwise Spark starts the first python3 on the PATH, which may not have this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Otherwise Spark starts the first python3 on the PATH, which may not have this package.
+        os.environ["PYSPARK_PYTHON"] = _python_of_workers(master)
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (DEFAULTS | dict(settings or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _python_of_workers(master: str) -> str:
+    """This Python. Where its PySpark is an installed one and the workers run on this machine, they start by way of a
+    script."""
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    is_installed = str(Path(pyspark.__file__).parents[1]) in places
+    if not master.startswith("local") or not is_installed or not os.access(WORKER_PYTHON, os.X_OK):
+        return sys.executable
+    os.environ["SPARK_TOPICS_PYTHON"] = sys.executable
+    return str(WORKER_PYTHON)

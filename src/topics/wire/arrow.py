@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from topics.wire.responses import ExportEnd, RecordReply
+from topics.wire.responses import NO_META, ExportEnd, RecordReply
 
 RECORD = "record"
 TOMBSTONE = "tombstone"
@@ -46,11 +46,12 @@ COLUMNS = pa.schema(
 )
 
 _OFFSET_MAX = 2**31 - 1
-_PLAIN: dict[pa.DataType, tuple[str, int | str | bytes]] = {
+_PLAIN: dict[pa.DataType, tuple[str, int | float | str | bytes]] = {
     pa.int8(): ("b", 0),
     pa.int16(): ("h", 0),
     pa.int32(): ("i", 0),
     pa.int64(): ("q", 0),
+    pa.float64(): ("d", 0.0),
     pa.string(): ("", ""),
     pa.binary(): ("", b""),
 }
@@ -72,7 +73,9 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         return _array_of(values, kind, code, None)
     except (TypeError, StructError):
-        there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        if values.count(None) == len(values):
+            return pa.nulls(len(values), kind)
+        there = np.array([value is not None for value in values], np.bool_)
     present = [nothing if value is None else value for value in values]
     return _array_of(present, kind, code, pa.py_buffer(np.packbits(there, bitorder="little")))
 
@@ -137,7 +140,8 @@ def stream_end(end: ExportEnd) -> bytes:
 
 def record_arrays(records: Sequence[RecordReply]) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array, pa.Array, pa.Array]:
     """seq, ts (ms since 1970), node, tag, meta and data (both JSON text). Hot: whole columns at a time."""
-    metas = [None if (meta := bytes(record.meta)) == b"null" else meta for record in records]
+    raws = [record.meta for record in records]
+    metas = [None if raw is NO_META or (meta := bytes(raw)) == b"null" else meta for raw in raws]
     return (
         array_of([record.seq for record in records], pa.int64()),
         array_of([record.ts for record in records], pa.int64()),

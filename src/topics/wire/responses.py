@@ -163,7 +163,7 @@ class RecordOut(Struct, omit_defaults=True):
 NO_META = Raw(b"null")
 
 
-class RecordReply(Struct):
+class RecordReply(Struct, gc=False):
     """The same, as a client decodes it. Payload and meta stay text: parsing would lose `1.0`, `1e400` and the order of
     keys."""
 

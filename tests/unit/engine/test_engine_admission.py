@@ -168,15 +168,40 @@ def test_a_batch_is_admitted_by_columns_as_it_is_record_by_record(
     elif last_has == "delay":
         last.delay_ms = 5
     records.append(last)
-    outcomes: list[object] = []
-    for by_columns in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(admission, "_COLUMNS_MIN", 1 if by_columns else 100)
-            try:
-                outcomes.append(admitted(*records, node=node, bounds=WriteLimits(record_bytes_max=40, tag_bytes_max=6)))
-            except TopicsError as error:
-                outcomes.append((type(error), error.message, error.detail))
-    assert outcomes[0] == outcomes[1]
+    bounds = WriteLimits(record_bytes_max=40, tag_bytes_max=6)
+    assert outcome(records, node, bounds, columns_min=1) == outcome(records, node, bounds, columns_min=100)
+
+
+METAS = [
+    b"{}", b'{"a":1}', b'{"a" : "\xc3\xa9"}', rb'{"\u0041":1}', b'{"a":1,"b":2,"c":3}', b'{"a":1,"a":2,"a":3,"a":4}',
+    b'{"a":"' + b"x" * 20 + b'"}', b"null", b"[]", b'"x"', b"7",
+]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(METAS), TAGS), min_size=1, max_size=4), TAGS)
+def test_metas_are_admitted_by_columns_as_they_are_record_by_record(
+    given_records: list[tuple[bytes, str | None]], node: str | None
+) -> None:
+    records = [record(b'"data"', meta=meta, tag=tag) for meta, tag in given_records]
+    bounds = WriteLimits(record_bytes_max=34, meta_bytes_max=27, meta_keys_max=2, tag_bytes_max=6)
+    assert outcome(records, node, bounds, columns_min=1) == outcome(records, node, bounds, columns_min=100)
+
+
+def outcome(records: list[NewRecord], node: str | None, bounds: WriteLimits, columns_min: int) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission, "_COLUMNS_MIN", columns_min)
+        try:
+            return admitted(*records, node=node, bounds=bounds)
+        except TopicsError as error:
+            return type(error), error.message, error.detail
+
+
+def test_metas_of_usual_records_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "_checked_meta", None)
+    batch = admitted(*[record(b"1", meta=b'{"a":"b"}')] * 50)
+    assert {fragment[at:] for fragment, at in zip(batch.fragments, batch.meta_at, strict=True)} == {
+        b',"meta":{"a":"b"}}'
+    }
 
 
 # A large write, ahead of its turn

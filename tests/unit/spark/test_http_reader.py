@@ -3,15 +3,17 @@
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, json
 
 from topics.client.core import Call
 from topics.client.errors import UnexpectedReply
 from topics.errors import TopicNotFound
+from topics.spark.columns import ALL_FIELDS, PAYLOAD
 from topics.spark.errors import TopicChangedDuringRead
 from topics.spark.http_reader import read_range, seq_at
 from topics.spark.offsets import Gap, SeqRange
 from topics.spark.options import Filters
+from topics.spark.rows import Page, Texts, columns_of
 from topics.wire.responses import DiffReply, Performance, RecordReply, Tombstone, TopicPage, TopicSummary
 
 ALL = Filters((), None)
@@ -26,8 +28,11 @@ class ScriptedClient:
         self.replies = replies
         self.cursors: list[int] = []
 
-    def send(self, call: Call[TopicPage]) -> TopicPage:
-        """Only asked for topics by their names."""
+    def send(self, call: Call[Any]) -> Any:
+        """Asked for topics by their names, and for what comes after a seq."""
+        if call.path.endswith("/diff"):
+            page = self.diff("t", json.decode(call.body or b"")["from_seq"])
+            return page if call.reply is DiffReply else json.decode(json.encode(page), type=call.reply)
         epoch = self.epochs.pop(0)
         found = [] if epoch is None else [TopicSummary("t", 9, 1, 9, 9, False, 0, epoch=epoch)]
         return TopicPage(found, Performance(0.1))
@@ -45,11 +50,15 @@ def reply(*seqs: int, to: int, head: int = 20, gap: tuple[int, int, str] | None 
     return DiffReply(records, to, head, 1, None if gap is None else Tombstone(*gap, 1, 1, head))
 
 
-def items(client: ScriptedClient, wanted: SeqRange = WANTED) -> list[object]:
+def items(client: ScriptedClient, wanted: SeqRange = WANTED, fields: frozenset[str] = ALL_FIELDS) -> list[object]:
     untyped: Any = client
-    return [
-        item if isinstance(item, Gap) else [record.seq for record in item] for item in read_range(untyped, wanted, ALL)
-    ]
+    return [seqs_of(item) for item in read_range(untyped, wanted, ALL, fields)]
+
+
+def seqs_of(item: Page | Gap) -> object:
+    if isinstance(item, Gap):
+        return item
+    return item.seqs if isinstance(item, Texts) else [record.seq for record in item]
 
 
 def test_a_range_is_read_reply_by_reply() -> None:
@@ -60,6 +69,17 @@ def test_a_range_is_read_reply_by_reply() -> None:
 
 def test_a_reply_that_goes_beyond_the_range_is_cut() -> None:
     assert items(ScriptedClient([1, 1], [reply(8, 9, 10, 11, to=11)])) == [[8, 9]]
+
+
+@pytest.mark.parametrize("last", [9, 12])
+def test_records_whose_payloads_are_taken_apart_later_stay_text(last: int) -> None:
+    untyped: Any = ScriptedClient([1, 1], [reply(5, 6, to=6), reply(8, 9, *range(10, last + 1), to=last)])
+    pages: Any = list(read_range(untyped, WANTED, ALL, frozenset(("ts", PAYLOAD))))
+    assert [page.seqs for page in pages] == [[5, 6], [8, 9]]
+    columns = columns_of(pages)
+    assert (columns.seq.to_pylist(), columns.ts.to_pylist()) == ([5, 6, 8, 9], [1] * 4)
+    assert columns.with_data().data.to_pylist() == ["1"] * 4
+    assert items(ScriptedClient([1, 1], [reply(to=9)]), fields=frozenset((PAYLOAD,))) == []
 
 
 def test_a_gap_is_cut_to_the_range() -> None:

@@ -2,13 +2,14 @@
 
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-from topics.spark.columns import Columns
+from topics.spark.columns import PAYLOAD, Columns
 from topics.spark.jobs.rollup_source import Parts, PartsTable, bucket_us, summed_up
 from topics.spark.offsets import Gap
 from topics.spark.options import Mode, read_options
@@ -45,7 +46,7 @@ def test_one_row_for_each_bucket_and_group() -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        '{"t":1,"k":"a\\"b"}', '{"t":1,"k":1.50}', '{"t":1,"k":-0}', '{"t":1,"k":{"x": 1}}', '{"t":1,"v":"12"}',
+        '{"t":1,"k":1.50}', '{"t":1,"k":-0}', '{"t":1,"k":{"x": 1}}', '{"t":1,"v":"12"}',
         '{"t":1,"v":true}', '{"t":1,"v":[1]}', '{"t":"1"}', '{"t":1.5}', '{"t":"1970-01-01T01:00:00+01:00"}',
         '{"k":"a"}', '{"t":null}', '{"t":"1970-01-01"}', '{"t":1234567890123456}',
     ],
@@ -55,6 +56,41 @@ def test_what_is_not_plain_is_left_to_spark(payload: str) -> None:
     assert found is not None
     assert left.tolist() == [False, True]
     assert found.column("count_all").to_pylist() == [1]
+
+
+USUAL: list[Any] = [
+    {"t": 1, "k": 'a"b', "v": 1},
+    {"t": 2},
+    {"t": 3, "k": None, "v": None},
+    '{"t":4,"k":"ü","v":-1.5e3}',
+]
+
+
+def test_records_as_a_server_sends_them_give_the_same_sums() -> None:
+    columns = columns_of(*USUAL)
+    text = b",".join(b'{"$seq":1,"$ts":1,"data":%b,"$tag":"x"}' % data.encode() for data in columns.data.to_pylist())
+    served = replace(columns, data=columns.node, served=text)
+    for each in (columns, served):
+        found, left = summed_up(PARTS, each)
+        assert found is not None
+        assert not left.any()
+        assert [(row["by_0"], row["count_all"], row["value_0_sum"]) for row in found.to_pylist()] == [
+            ('a"b', 1, 1.0), (None, 2, None), ("ü", 1, -1500.0)
+        ]  # fmt: skip
+    unusual = replace(served, served=text.replace(b'"t":4', b'"t":[]'))
+    found, left = summed_up(PARTS, unusual)
+    assert left.tolist() == [False, False, False, True]
+    assert unusual.with_data().filter(pa.array(left)).data.to_pylist() == ['{"t":[],"k":"ü","v":-1.5e3}']
+
+
+def test_one_group_that_is_no_text_changes_nothing_for_the_others() -> None:
+    """All values are then looked at one by one."""
+    usual, _ = summed_up(PARTS, columns_of(*USUAL[1:]))
+    found, left = summed_up(PARTS, columns_of(*USUAL[1:], {"t": 1, "k": 7}))
+    assert usual is not None
+    assert found is not None
+    assert not left.any()
+    assert found.to_pylist()[:2] == usual.to_pylist()
 
 
 @pytest.mark.parametrize("payload", ["5", "[]", "null", '{"t":"1970-02-30T00:00:00Z"}'])
@@ -86,7 +122,7 @@ def test_sums_records_and_losses_are_rows_of_one_table() -> None:
     wanted = StructType([StructField(name, kind) for name, kind in types.items()])
     read = read_options({"url": "http://127.0.0.1:1", "subscribe": "t"}, Mode.BATCH)
     table = pickle.loads(pickle.dumps(PartsTable(wanted, read.parsing, PARTS)))
-    assert table.needs == {"ts", "data"}
+    assert table.needs == {"ts", PAYLOAD}
     batch = table.batch("t", columns_of({"t": 1, "k": "a", "v": 1}, {"t": 2, "k": "a", "v": 2}, {"t": "x"}))
     gap = table.gap_batch("t", Gap(5, 9, "cap"))
     whole = table.batch("t", columns_of("5"))

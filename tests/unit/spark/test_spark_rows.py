@@ -30,7 +30,7 @@ def batch_of(
     *records: RecordReply, schema: TableSchema = TableSchema.TOPICS, include_data: bool = True
 ) -> pa.RecordBatch:
     table = Table(SPARK[schema], Parsing(), kafka=schema is TableSchema.KAFKA, include_data=include_data)
-    return table.batch("orders", columns_of(list(records)))
+    return table.batch("orders", columns_of([list(records)]))
 
 
 def arrow(schema: TableSchema) -> pa.Schema:
@@ -140,7 +140,7 @@ def test_a_gap_stays_where_it_was() -> None:
 
 
 def test_what_files_have_is_filtered_as_a_server_does() -> None:
-    columns = columns_of([FULL, BARE, RecordReply(11, 1, Raw(b"1"), "m", "tt")])
+    columns = columns_of([[FULL, BARE, RecordReply(11, 1, Raw(b"1"), "m", "tt")]])
     nobody: tuple[str, ...] = ()
     assert filtered(columns, Filters(nobody, None)).seq.to_pylist() == [7, 9, 11]
     assert filtered(columns, Filters(("n",), None)).seq.to_pylist() == [9, 11]

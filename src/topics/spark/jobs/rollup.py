@@ -8,6 +8,8 @@ something: Spark counts groups, not records.
 
 import os
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from topics.spark.jobs.progress import Progress
 from topics.spark.jobs.rollup_checkpoint import LateRecords, Place, alone, check_checkpoint, read_place, write_place
-from topics.spark.jobs.rollup_frames import aggregated_paths, events, results, stream
+from topics.spark.jobs.rollup_frames import aggregated_paths, events, parts_of, results, stream
 from topics.spark.jobs.rollup_sinks import DirectorySink, TopicSink
 from topics.spark.jobs.rollup_spec import Emit, IntoTopic, RollupSpec, check
 
@@ -27,6 +29,8 @@ WAIT_S = 1
 LOOK_S = 0.05
 _starting = threading.Lock()
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+WHOLE_STAGE_CODE = "spark.sql.codegen.wholeStage"
 
 
 class RollupSummary(Struct, frozen=True):
@@ -108,14 +112,19 @@ class _Run:
             .option("checkpointLocation", self._checkpoint)
             .trigger(**trigger)
         )
-        # The state has a file for each partition in every batch, and Spark's default of 200 suits hundreds of cores. A
-        # checkpoint keeps the number it began with; the query reads the setting when it starts.
-        before = self._spark.conf.get(SHUFFLE_PARTITIONS) or ""
-        self._spark.conf.set(SHUFFLE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
-        try:
+        settings = {
+            # The state has a file for each partition in every batch, and Spark's default of 200 suits hundreds of
+            # cores. A checkpoint keeps the number it began with.
+            SHUFFLE_PARTITIONS: str(self._spark.sparkContext.defaultParallelism),
+            # The default starts a process, `readlink`, six times for each file it writes, because that is how Hadoop
+            # looks for links. Here, too, a rename is one call of the system.
+            FILE_MANAGER: "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        }
+        if parts_of(spec) is not None:
+            # Spark gets few rows: compiling code for them takes longer than they do.
+            settings[WHOLE_STAGE_CODE] = "false"
+        with _settings(self._spark, settings):
             return start_query(writer)
-        finally:
-            self._spark.conf.set(SHUFFLE_PARTITIONS, before)
 
     def _take(self, query: StreamingQuery) -> None:
         for report in query.recentProgress:
@@ -139,6 +148,19 @@ class _Run:
             if any(state["numRowsDroppedByWatermark"] for state in report["stateOperators"]):
                 self._counts["late"] += self._late.count(report)
             self._progress.advance(seen.records or 0, _lag(report, self._spec.topic))
+
+
+@contextmanager
+def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """A query takes the settings of its session when it starts."""
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            spark.conf.unset(name) if earlier is None else spark.conf.set(name, earlier)
 
 
 def _lag(report: Any, topic: str) -> int | None:

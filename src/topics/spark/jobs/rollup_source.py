@@ -6,6 +6,7 @@ What is not plain stays a row of its own, for Spark to judge: an escape in a gro
 not written as usual, whole batches with a payload that is no object. So what a value means is decided in one place.
 """
 
+from functools import cache
 from math import gcd
 from operator import attrgetter
 from typing import Any
@@ -21,14 +22,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from topics.spark import options
-from topics.spark.columns import Columns
+from topics.spark.columns import PAYLOAD, Columns, as_json_list
+from topics.spark.json_columns import payloads_as_json_list
 from topics.spark.offsets import Gap
 from topics.spark.options import Mode, Parsing
 from topics.spark.schema import Table
 from topics.spark.source import DefaultSource
 from topics.spark.stream_reader import TopicsStreamReader
 from topics.spark.telling import tells
-from topics.wire.arrow import RECORD
+from topics.wire.arrow import RECORD, array_of
 
 OPTION = "parts"
 PLAIN_COLUMNS = 6
@@ -85,13 +87,17 @@ class PartsTable(Table):
         self._all_fields = to_arrow_schema(wanted, timezone="UTC")
         self._parts = parts
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset(("ts", PAYLOAD))
+
     def batch(self, topic: str, columns: Columns) -> pa.RecordBatch:
         summed, left = summed_up(self._parts, columns)
         if summed is None:
-            return self._with_nulls(super().batch(topic, columns))
+            return self._with_nulls(super().batch(topic, columns.with_data()))
         rows = [self._part_rows(summed)]
         if left.any():
-            rows.append(self._with_nulls(super().batch(topic, columns.filter(pa.array(left)))))
+            rows.append(self._with_nulls(super().batch(topic, columns.with_data().filter(pa.array(left)))))
         return pa.concat_batches(rows)
 
     def gap_batch(self, topic: str, gap: Gap) -> pa.RecordBatch:
@@ -119,17 +125,7 @@ def summed_up(parts: Parts, columns: Columns) -> tuple[pa.Table | None, Mask]:
     """One row for each bucket and group, and the places of records that are not in them. No table if none is."""
     everything = np.ones(len(columns), bool)
     try:
-        texts = _texts({*parts.by, *parts.values, *([] if parts.time is None else [parts.time])}, columns.data)
-        arrays: dict[str, pa.Array] = {}
-        times, plain = (columns.ts.to_numpy() * 1000, everything)
-        if parts.time is not None:
-            times, plain = _times(texts[parts.time])
-        for at, name in enumerate(parts.by):
-            arrays[f"by_{at}"], is_plain = _group(texts[name])
-            plain = plain & is_plain
-        for at, name in enumerate(parts.values):
-            arrays[f"value_{at}"], is_plain = _number(texts[name])
-            plain = plain & is_plain
+        times, plain, arrays = _usual(parts, columns) or _judged(parts, columns.with_data())
     except (msgspec.DecodeError, RecursionError, pa.ArrowInvalid):
         return None, everything
     if not plain.any():
@@ -144,8 +140,74 @@ def summed_up(parts: Parts, columns: Columns) -> tuple[pa.Table | None, Mask]:
     return table.group_by(keys, use_threads=False).aggregate(wanted), ~plain
 
 
+Found = tuple[NDArray[np.int64], Mask, dict[str, pa.Array]]
+"""Times in microseconds, which records are plain, and the columns to group by and to sum up."""
+
+
+class _Usual:
+    """Decodes payloads in which groups are texts and values are numbers, all into columns in one pass."""
+
+    def __init__(self, parts: Parts) -> None:
+        kinds: list[tuple[str, Any, Any]] = [(name, str | None, None) for name in parts.by]
+        kinds += [(name, float | None, None) for name in parts.values]
+        kinds += [] if parts.time is None else [(parts.time, Raw, Raw(b"null"))]
+        fields = [
+            (f"f{at}", kind, msgspec.field(default=nothing, name=name))
+            for at, (name, kind, nothing) in enumerate(kinds)
+        ]
+        row = msgspec.defstruct("Row", fields, gc=False)
+        served = msgspec.defstruct("Served", [("data", row)], gc=False)
+        self._decode = msgspec.json.Decoder(list[row]).decode  # type: ignore[valid-type]
+        self._decode_served = msgspec.json.Decoder(list[served]).decode  # type: ignore[valid-type]
+        self._take = [attrgetter(f"f{at}") for at in range(len(kinds))]
+
+    def columns(self, columns: Columns) -> list[list[Any]]:
+        if columns.served:
+            rows: list[Any] = [record.data for record in self._decode_served(as_json_list(columns.served))]  # type: ignore[attr-defined]
+        else:
+            rows = self._decode(payloads_as_json_list(columns.data))
+        return [list(map(take, rows)) for take in self._take]
+
+
+_decoder_for = cache(_Usual)
+
+
+def _usual(parts: Parts, columns: Columns) -> Found | None:
+    """None where they are not all as usual: `_judged` looks at each. Hot: 0.3 µs a record."""
+    names = [*parts.by, *parts.values, *([] if parts.time is None else [parts.time])]
+    if not names or len(set(names)) < len(names):
+        return None
+    try:
+        found = _decoder_for(parts).columns(columns)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    times, plain = columns.ts.to_numpy() * 1000, np.ones(len(columns), bool)
+    if parts.time is not None:
+        times, plain = _times(pa.array(list(map(bytes, found.pop())), pa.string()))
+    arrays = {f"by_{at}": array_of(found[at], pa.string()) for at in range(len(parts.by))}
+    for at, values in enumerate(found[len(parts.by) :]):
+        arrays[f"value_{at}"] = array_of(values, pa.float64())
+    return times, plain, arrays
+
+
+def _judged(parts: Parts, columns: Columns) -> Found:
+    """Looks at the text of each value."""
+    texts = _texts({*parts.by, *parts.values, *([] if parts.time is None else [parts.time])}, columns.data)
+    arrays: dict[str, pa.Array] = {}
+    times, plain = (columns.ts.to_numpy() * 1000, np.ones(len(columns), bool))
+    if parts.time is not None:
+        times, plain = _times(texts[parts.time])
+    for at, name in enumerate(parts.by):
+        arrays[f"by_{at}"], is_plain = _group(texts[name])
+        plain = plain & is_plain
+    for at, name in enumerate(parts.values):
+        arrays[f"value_{at}"], is_plain = _number(texts[name])
+        plain = plain & is_plain
+    return times, plain, arrays
+
+
 def _texts(names: set[str], data: pa.Array) -> dict[str, pa.Array]:
-    """The JSON text of each field; `null` where there is none. Hot: one pass over a payload finds them all."""
+    """The JSON text of each field; `null` where there is none. One pass over a payload finds them all."""
     if not names:
         return {}
     fields = [(f"f{at}", Raw, msgspec.field(default=Raw(b"null"), name=name)) for at, name in enumerate(sorted(names))]
