@@ -36,7 +36,9 @@ def fill(control: HttpControl, topics: list[str], first: int, records: int, size
     """Writes records from number `first` on, batch by batch, to one topic after the other."""
     for turn, (at, count) in enumerate(_batches(first, records)):
         path = f"/v0/topics/{topics[turn % len(topics)]}?return_seqs=false"
-        control.call("POST", path, write_body(at, count, size))
+        # It rather waits than be refused: the next batch comes as soon as this one is answered.
+        body = write_body(at, count, size)
+        control.call("POST", path, b'{"disable_backpressure":true,' + body[1:])
 
 
 def wait_until_durable(control: HttpControl, topics: list[str]) -> None:

@@ -82,6 +82,12 @@ class Flow:
         for topic in topics:
             self.journal.admit(topic.topic_id)
 
+    def pause_ms(self) -> float:
+        """How long the answer to a write of many records had better wait, so that segments keep up with writers before
+        these have to be refused. Grows with what is in memory."""
+        used = self.state.unsealed_bytes / self._unsealed_bytes_max - limits.UNSEALED_SHARE_UNPAUSED
+        return max(used, 0.0) / (1 - limits.UNSEALED_SHARE_UNPAUSED) * limits.UNSEALED_PAUSE_MS_MAX
+
     def check_unsealed(self) -> None:
         """Raises while more records are in memory than may wait for their segments."""
         state, bytes_max = self.state, self._unsealed_bytes_max

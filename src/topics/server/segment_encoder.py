@@ -2,26 +2,31 @@
 
 A full block takes 10 ms of Python, during which the loop would have to share the interpreter; what is left here is to
 hand over the columns, 1.5 ms, and to write what comes back. The process starts with the first large block, knows no
-files and no settings, ignores signals, and ends when this one does: its input is over then. Without it, because there
-is none yet or it has died, blocks are encoded here, by the same function: both give the same bytes.
+files and no settings, ignores signals, and ends when this one does: its input is over then. While it is busy with a
+block, or has died, others are encoded here, by the same function: both give the same bytes. So under more load than it
+can bear the loop gets less of the interpreter, and writers are slowed down before they have to be refused.
 
-On the pipes, in the byte order of the machine:
+They talk over a pair of sockets, because a socket gives any number of bytes for one system call, after which a thread
+has to wait for the interpreter; a pipe gives 64 KiB. In the byte order of the machine:
 
     to the process      a length, that many bytes of msgpack: `_Block`
-    from the process    four lengths (`_LENGTHS`), that many bytes each: .data, .idx, .tags, .text (length -1: none)
+    from the process    first `_READY`; then, for each block, four lengths (`_LENGTHS`), that many bytes each:
+                        .data, .idx, .tags, .text (length -1: none)
 """
 
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
+from select import select
 from struct import Struct
 from threading import Lock
-from typing import IO, cast
+from typing import cast
 
 import msgspec
 
@@ -34,6 +39,7 @@ log = logging.getLogger("topics.seal")
 _LENGTH = Struct("=Q")
 _LENGTHS = Struct("=qqqq")
 _NONE = -1
+_READY = b"r"
 
 
 class _Block(msgspec.Struct, array_like=True):
@@ -90,86 +96,89 @@ class _Gone(Exception):
 
 
 class SegmentEncoder:
-    """`elsewhere`: whether it may start the process. It works for one thread at a time, in the order
-    they come."""
+    """`elsewhere`: whether it may start the process. Threads may share it."""
 
     def __init__(self, *, elsewhere: bool) -> None:
         self._starts_left = limits.SEGMENT_PROCESS_STARTS_MAX if elsewhere and sys.executable else 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._queue, self._turn = Lock(), Lock()
+        self._talk: socket.socket | None = None
+        self._is_ready = False
+        self._turn = Lock()
 
     @property
     def process_id(self) -> int | None:
         return None if self._process is None else self._process.pid
 
     def encode(self, first_seq: int, columns: Columns, *, with_text: bool) -> SegmentFiles:
-        if len(columns.fragments) >= limits.ENCODED_ELSEWHERE_RECORDS_MIN:
-            with self._queue:  # else a thread with much to do would take turn after turn
-                self._turn.acquire()
+        if len(columns.fragments) >= limits.ENCODED_ELSEWHERE_RECORDS_MIN and self._turn.acquire(blocking=False):
             try:
-                if self._process or self._starts_left:
-                    return self._encode_elsewhere(first_seq, columns, with_text)
+                if self.is_ready() and self._talk is not None:
+                    return self._encode_elsewhere(self._talk, first_seq, columns, with_text)
             except (_Gone, OSError) as error:
                 self._bury(error)
             finally:
                 self._turn.release()
         return encode_segment(first_seq, columns, with_text=with_text)
 
+    def is_ready(self) -> bool:
+        """Whether the process can be asked. The first to ask has it started, and does not wait until it has."""
+        if self._talk is None:
+            if self._starts_left:
+                self._start()
+        elif not self._is_ready and select([self._talk], [], [], 0)[0]:
+            self._is_ready = _receive(self._talk, len(_READY)) == _READY
+        return self._is_ready
+
     def close(self) -> None:
         """Nobody encodes any more."""
-        process, self._process = self._process, None
         self._starts_left = 0
-        if process is None:
+        if self._process is None:
             return
-        to_it, from_it = _pipes(process)
-        from_it.close()
+        self._end_of_talk()
         try:
-            to_it.close()
-        except OSError:
-            log.debug("the process that encodes segments had ended before")
-        try:
-            process.wait(limits.SEGMENT_PROCESS_END_S_MAX)
+            self._process.wait(limits.SEGMENT_PROCESS_END_S_MAX)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self._process.kill()
+            self._process.wait()
+        self._process = None
 
-    def _encode_elsewhere(self, first_seq: int, columns: Columns, with_text: bool) -> SegmentFiles:
-        process = self._process or self._start()
-        to_it, from_it = _pipes(process)
+    @staticmethod
+    def _encode_elsewhere(talk: socket.socket, first_seq: int, columns: Columns, with_text: bool) -> SegmentFiles:
         block = msgspec.msgpack.encode(_Block.of(first_seq, columns, with_text=with_text))
-        to_it.write(_LENGTH.pack(len(block)))
-        to_it.write(block)
-        to_it.flush()
-        data, idx, tags, text = _LENGTHS.unpack(_read(from_it, _LENGTHS.size))
+        talk.sendall(_LENGTH.pack(len(block)))
+        talk.sendall(block)
+        data, idx, tags, text = _LENGTHS.unpack(_receive(talk, _LENGTHS.size))
         return SegmentFiles(
-            _read(from_it, data),
-            _read(from_it, idx),
-            _read(from_it, tags),
-            None if text == _NONE else _read(from_it, text),
+            _receive(talk, data),
+            _receive(talk, idx),
+            _receive(talk, tags),
+            None if text == _NONE else _receive(talk, text),
         )
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> None:
         self._starts_left -= 1
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        return self._process
+        self._talk, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+
+    def _end_of_talk(self) -> None:
+        talk, self._talk, self._is_ready = self._talk, None, False
+        if talk is not None:
+            talk.close()
 
     def _bury(self, error: Exception) -> None:
         """It is started again with the next large block, but not for ever."""
+        self._end_of_talk()
         process, self._process = self._process, None
         status = "it could not be started"
         if process is not None:
             process.kill()
             status = f"exit status {process.wait()}"
-            for pipe in _pipes(process):
-                try:
-                    pipe.close()
-                except OSError:
-                    log.debug("a pipe of the process that encoded segments was broken")
         log.warning(
             "the process that encodes segments has ended (%s, %s); %s",
             status,
@@ -180,15 +189,8 @@ class SegmentEncoder:
         )
 
 
-def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
-    """To it, and from it."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process.stdin, process.stdout
-
-
-def _read(stream: IO[bytes], length: int) -> bytes:
-    data = stream.read(length)
+def _receive(talk: socket.socket, length: int) -> bytes:
+    data = talk.recv(length, socket.MSG_WAITALL) if length else b""
     if len(data) < length:
         raise _Gone
     return data
@@ -198,19 +200,19 @@ def main() -> None:
     """The process: block by block, until its input is over."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # whoever sends them means the server, which may have blocks left
-    source, target = sys.stdin.buffer, sys.stdout.buffer
+    talk = socket.socket(fileno=sys.stdin.fileno())
     decode = msgspec.msgpack.Decoder(_Block).decode
     try:
+        talk.sendall(_READY)
         while True:
-            block = decode(_read(source, _LENGTH.unpack(_read(source, _LENGTH.size))[0]))
+            block = decode(_receive(talk, _LENGTH.unpack(_receive(talk, _LENGTH.size))[0]))
             files = encode_segment(block.first_seq, block.columns(), with_text=block.with_text)
-            target.write(_LENGTHS.pack(*(_NONE if part is None else len(part) for part in files)))
+            talk.sendall(_LENGTHS.pack(*(_NONE if part is None else len(part) for part in files)))
             for part in files:
                 if part is not None:
-                    target.write(part)
-            target.flush()
+                    talk.sendall(part)
             del block, files  # while it waits, it holds nothing
-    except (_Gone, BrokenPipeError):
+    except (_Gone, OSError):
         os._exit(0)  # the server is gone, or has ended this
 
 

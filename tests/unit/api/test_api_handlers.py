@@ -543,3 +543,17 @@ def test_a_large_delete_by_tag_lets_others_in_between(monkeypatch: pytest.Monkey
     assert json.loads(reply.body)["deleted"] == 100
     assert set(seen) == {100}  # all or nothing
     assert len(seen) > 8
+
+
+def test_writes_of_many_records_are_slowed_down_before_they_have_to_be_refused(at: Served) -> None:
+    def pause_ms(*data: object) -> float:
+        pause: float = at.write(*data)["performance"]["throttle_wait_ms"]
+        return pause
+
+    state, budget = at.server.engine.state, at.server.settings.unsealed_bytes_max
+    assert pause_ms(1, 2) == 0
+    state.unsealed_bytes = int(0.5 * budget)  # of which a part is set aside for what is not a record
+    little = pause_ms(3, 4)
+    state.unsealed_bytes = int(0.6 * budget)
+    assert 0 < little < pause_ms(5, 6) <= limits.UNSEALED_PAUSE_MS_MAX
+    assert pause_ms(7) == 0

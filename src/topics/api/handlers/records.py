@@ -126,6 +126,9 @@ class RecordHandlers:
             if body.disable_backpressure and waits_for_room(error):
                 return self._when_there_is_room(call, write, with_seqs)
             raise
+        pause_ms = self._engine.flow.pause_ms() if len(body.records) > 1 else 0.0
+        if pause_ms >= 1:
+            return _written_later(call, appended, with_seqs, pause_ms)
         return _written(call, appended, with_seqs)
 
     async def _when_there_is_room(self, call: Call, write: Write, with_seqs: bool) -> Response:
@@ -286,6 +289,13 @@ def _written(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: 
     if appended.commit is None:
         return _write_response(call, appended, with_seqs, throttle_wait_ms)
     return once_committed(appended.commit, lambda: _write_response(call, appended, with_seqs, throttle_wait_ms))
+
+
+async def _written_later(call: Call, appended: Appended, with_seqs: bool, pause_ms: float) -> Response:
+    """The answer to a write that is slowed down."""
+    await asyncio.sleep(pause_ms / 1000)
+    answer = _written(call, appended, with_seqs, pause_ms)
+    return answer if isinstance(answer, Response) else await answer
 
 
 def _write_response(call: Call, appended: Appended, with_seqs: bool, throttle_wait_ms: float) -> Response:
