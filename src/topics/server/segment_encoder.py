@@ -22,8 +22,8 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
-from select import select
 from struct import Struct
 from threading import Lock
 from typing import cast
@@ -121,12 +121,13 @@ class SegmentEncoder:
         return encode_segment(first_seq, columns, with_text=with_text)
 
     def is_ready(self) -> bool:
-        """Whether the process can be asked. The first to ask has it started, and does not wait until it has."""
+        """Whether the process can be asked. The first call starts it, and does not wait for it."""
         if self._talk is None:
             if self._starts_left:
                 self._start()
-        elif not self._is_ready and select([self._talk], [], [], 0)[0]:
-            self._is_ready = _receive(self._talk, len(_READY)) == _READY
+        elif not self._is_ready:
+            with suppress(BlockingIOError):  # it has not said so yet
+                self._is_ready = _receive(self._talk, len(_READY), socket.MSG_DONTWAIT) == _READY
         return self._is_ready
 
     def close(self) -> None:
@@ -189,8 +190,8 @@ class SegmentEncoder:
         )
 
 
-def _receive(talk: socket.socket, length: int) -> bytes:
-    data = talk.recv(length, socket.MSG_WAITALL) if length else b""
+def _receive(talk: socket.socket, length: int, how: int = socket.MSG_WAITALL) -> bytes:
+    data = talk.recv(length, how) if length else b""
     if len(data) < length:
         raise _Gone
     return data

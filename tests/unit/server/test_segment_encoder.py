@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 from array import array
 from collections.abc import Iterator
@@ -133,6 +134,21 @@ def test_signals_for_the_server_do_not_end_the_process() -> None:
     assert encoder.encode(1, many(), with_text=True) == encode_segment(1, many(), with_text=True)
     assert encoder.process_id == process_id
     encoder.close()
+
+
+def test_a_server_with_thousands_of_connections_can_ask_the_process() -> None:
+    """Some ways to ask whether a socket has anything to read end at file descriptor 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        encoder = started()
+        assert encoder.encode(1, many(), with_text=True) == encode_segment(1, many(), with_text=True)
+        encoder.close()
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_closing_ends_the_process() -> None:
